@@ -25,13 +25,19 @@ extern "C" {
  */
 enum sl_job_status {
 	SL_JOB_BLOCKED = 1, /* waits for other chains */
-	SL_JOB_PENDING = 2, /* due, or scheduled for later */
+	SL_JOB_PENDING = 2, /* ready, scheduled or retrying */
 	SL_JOB_RUNNING = 3, /* under a lease */
 	SL_JOB_COMPLETED = 4,
 	SL_JOB_FAILED = 5, /* attempts ran out, or failed for good, perhaps from outside */
-	SL_JOB_CANCELLED = 6
+	SL_JOB_CANCELLED = 6,
+	/* States of a pending job. They follow from the store's clock, so `status` never has them: `state` does, and
+	 * filters and names take them as statuses. */
+	SL_JOB_READY = 7,     /* can be claimed now */
+	SL_JOB_SCHEDULED = 8, /* waits for its first attempt, or for the next after one that was not charged */
+	SL_JOB_RETRYING = 9   /* waits for its next attempt after one that failed or was lost */
 };
 #define SL_JOB_STATUS_COUNT 6
+#define SL_JOB_STATE_COUNT 9
 
 /* How long a key deduplicates: meanwhile a start with the same key returns the first chain. */
 enum sl_dedup_scope {
@@ -65,6 +71,7 @@ struct sl_job {
 	int64_t leased_until_ms;
 	uint32_t blockers_open; /* chains it still waits for */
 	bool from_http; /* its chain was started, retried or scheduled over HTTP. Of get_job only: lists leave it false */
+	enum sl_job_status state; /* the status; of a pending job SL_JOB_READY, SL_JOB_SCHEDULED or SL_JOB_RETRYING */
 };
 
 /* A chain is its first job seen from outside: the status and output of its last job. */
@@ -80,6 +87,7 @@ struct sl_chain {
 	const char *key;
 	int64_t created_ms;
 	int64_t ended_ms;
+	enum sl_job_status state; /* of the last job */
 };
 
 /* How an attempt that is over has ended, for the history of a job. */
@@ -137,12 +145,23 @@ struct sl_started {
 	bool deduplicated; /* true: an earlier chain with this key; nothing was made */
 };
 
+/* Chains to start once, for a request that may be sent again because its answer was lost. */
+struct sl_once {
+	const char *key;  /* 1 to 1,000 bytes: the same whenever the request is sent again */
+	uint8_t hash[32]; /* of what the request asks for */
+	int64_t keep_ms;  /* how long the results are kept; default 24 hours */
+	const struct sl_new_chain *chains;
+	size_t n_chains;
+	struct sl_started *out; /* out: n_chains of them */
+	bool again;             /* out: these are the results of an earlier call */
+};
+
 /* What to list. Zero fields do not filter. Newest first unless ascending. */
 struct sl_job_filter {
 	size_t struct_size; /* SL_JOB_FILTER_INIT fills it */
 	const char *const *types;
 	size_t n_types;
-	uint32_t statuses;       /* a bit each: 1u << SL_JOB_PENDING */
+	uint32_t statuses;       /* a bit each: 1u << SL_JOB_PENDING; also of states: 1u << SL_JOB_RETRYING */
 	uint64_t chain_id;       /* jobs of this chain */
 	uint64_t blocks;         /* jobs that wait for this chain, or waited */
 	uint64_t blocked_by_job; /* chains that this job waits for, or waited, in the order given (list_chains only) */
@@ -166,20 +185,22 @@ struct sl_job_filter {
 };
 #define SL_JOB_FILTER_INIT .struct_size = sizeof(struct sl_job_filter)
 
-/* Failed jobs of one type whose errors begin with the same line. */
+/* Jobs of a type, failed or tried again, whose last attempts failed with errors that begin with the same line. */
 #define SL_ERROR_LINE_CHARS 500 /* a longer line is cut */
 struct sl_error_group {
 	const char *type;
 	const char *error; /* the first line, cut; never NULL */
 	uint64_t count;
-	int64_t first_ms, last_ms; /* when the first and the last of them ended */
-	uint64_t sample_id;        /* the newest job */
+	/* When the first and the last of them ended. Of one that is tried again: its first and its last attempt. */
+	int64_t first_ms, last_ms;
+	uint64_t sample_id; /* the newest job */
+	uint64_t retrying;  /* of count: those that are tried again */
 };
 struct sl_error_filter {
 	size_t struct_size; /* SL_ERROR_FILTER_INIT fills it */
 	const char *const *types;
 	size_t n_types;
-	uint64_t after;    /* cursor: failed jobs with smaller ids than this; 0: from the newest */
+	uint64_t after;    /* cursor: jobs with smaller ids than this; 0: from the newest */
 	uint32_t scan;     /* at how many jobs; default 10,000, at most 100,000 */
 	uint32_t limit;    /* groups at most, the largest first; default 100, at most 1,000 */
 	uint64_t *reached; /* may be NULL: the cursor to continue from; 0: all were scanned */
@@ -228,8 +249,8 @@ struct sl_job_count {
 	const char *type;
 	enum sl_job_status status;
 	uint64_t count;
-	uint64_t due;      /* of pending: those that could be claimed now */
-	uint64_t retrying; /* of pending: those that were tried before */
+	uint64_t due;      /* of pending: those that are SL_JOB_READY */
+	uint64_t retrying; /* of pending: those that are SL_JOB_RETRYING; the rest is SL_JOB_SCHEDULED */
 	int64_t oldest_ms; /* created_ms of the oldest of those that are not final; 0: none */
 	/* Of pending: since when the oldest of those that could be claimed now can be: created_ms, or scheduled_ms when
 	 * that is later; 0: none */

@@ -178,6 +178,11 @@ SL_API SL_MUST_CHECK int sl_jobs_enqueue(sl_jobs *client, sl_tx *tx, const struc
 SL_API SL_MUST_CHECK int sl_jobs_enqueue_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chains, size_t n,
 					      struct sl_started *out, struct sl_err *err);
 
+/* Enqueue chains once: a call with the key and the hash of an earlier one gets the results of that one (again is true),
+ * and makes nothing, whatever process calls, for as long as the first call said. The results are kept in the transaction
+ * of the start; a call that fails keeps nothing. SL_ECONFLICT: the key was used with another hash. */
+SL_API SL_MUST_CHECK int sl_jobs_enqueue_once(sl_jobs *client, struct sl_once *once, struct sl_err *err);
+
 /* A copy, to be released with sl_job_release or sl_chain_release, which take NULL. SL_ENOENT. */
 SL_API SL_MUST_CHECK int sl_jobs_get(sl_jobs *client, uint64_t id, struct sl_job **out, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_get_chain(sl_jobs *client, uint64_t id, struct sl_chain **out, struct sl_err *err);
@@ -216,7 +221,7 @@ struct sl_worker_info {
 };
 typedef int sl_worker_info_fn(const struct sl_worker_info *worker, void *ctx);
 SL_API SL_MUST_CHECK int sl_jobs_workers(sl_jobs *client, sl_worker_info_fn *fn, void *ctx, struct sl_err *err);
-/* Failed jobs grouped by their errors; NULL: the defaults of a filter. */
+/* Failed jobs, and jobs that are tried again, grouped by their errors; NULL: the defaults of a filter. */
 SL_API SL_MUST_CHECK int sl_jobs_errors(sl_jobs *client, const struct sl_error_filter *filter, sl_error_group_fn *fn,
 					void *ctx, struct sl_err *err);
 /* Streams of events in the order of (stream, incarnation) after *after (NULL: from the first), limit as above. */

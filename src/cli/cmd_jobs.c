@@ -41,7 +41,7 @@ static int print_job(const struct sl_job *job, void *ctx)
 		table_cell(t, "%" PRIu64, job->id);
 		table_cell(t, "%" PRIu64, job->chain_id);
 		table_cell(t, "%s", job->type);
-		table_cell(t, "%s", sl_job_status_name(job->status));
+		table_cell(t, "%s", sl_job_status_name(job->state));
 		table_cell(t, "%d", job->attempt);
 		table_cell(t, "%s", text_moment(created, out, job->created_ms));
 		table_cell(t, "%.80s", job->error != NULL ? job->error : "");
@@ -65,7 +65,7 @@ static int print_chain(const struct sl_chain *chain, void *ctx)
 	} else {
 		table_cell(t, "%" PRIu64, chain->id);
 		table_cell(t, "%s", chain->type);
-		table_cell(t, "%s", sl_job_status_name(chain->status));
+		table_cell(t, "%s", sl_job_status_name(chain->state));
 		table_cell(t, "%s", text_moment(created, out, chain->created_ms));
 		table_cell(t, "%.80s", chain->error != NULL ? chain->error : "");
 	}
@@ -108,10 +108,11 @@ static int jobs_list_run(struct cli *cli, const struct parsed *args)
 		enum sl_job_status status = sl_job_status_from(text);
 
 		if (!status)
-			return cli_usage(cli,
-					 "--status: unknown status '%.100s'; use blocked, pending, running, completed, "
-					 "failed or cancelled",
-					 text);
+			return cli_usage(
+				cli,
+				"--status: unknown status '%.100s'; use ready, scheduled, retrying, pending (all "
+				"three), blocked, running, completed, failed or cancelled",
+				text);
 		filter.statuses |= 1u << status;
 	}
 	for (; filter.n_types < 64 && (text = opt_all(args, "type", (int)filter.n_types)) != NULL; filter.n_types++)
@@ -156,7 +157,8 @@ static const struct opt list_opts[] = {
 	 .kind = OPT_STRING,
 	 .arg = "STATUS",
 	 .repeat = true,
-	 .help = "List only jobs with this status"},
+	 .help = "List only jobs that are ready, scheduled, retrying, pending (all three), blocked, running, "
+		 "completed, failed or cancelled"},
 	OPT_TEXT("chain", 0, "ID", "List only jobs of this chain"),
 	OPT_TEXT("waiting-for", 0, "ID", "List only jobs that wait, or waited, for this chain"),
 	OPT_TEXT("key", 0, "KEY", "List only the job with this deduplication key"),
@@ -252,7 +254,7 @@ static void show_job(struct out *out, const struct sl_job *job)
 
 	text_line(type, sizeof(type), job->type);
 	out_printf(out, "%-14s%" PRIu64 "\n%-14s%" PRIu64 "\n%-14s%s\n%-14s%s\n%-14s%d\n%-14s%d\n", "id", job->id,
-		   "chain", job->chain_id, "type", type, "status", sl_job_status_name(job->status), "attempt",
+		   "chain", job->chain_id, "type", type, "status", sl_job_status_name(job->state), "attempt",
 		   job->attempt, "priority", job->priority);
 	/* What is not set is left out, so that a short job is a short page. */
 	show_json(out, "input", job->input);

@@ -32,6 +32,16 @@ static void add_to(json_t *object, const char *name, uint64_t n)
 	json_object_set_new(object, name, json_integer(int_at(object, name) + (json_int_t)n));
 }
 
+/* Statuses and states without a job are 0, not missing. */
+static json_t *no_jobs(void)
+{
+	json_t *all = json_object();
+
+	for (int i = 1; i <= SL_JOB_STATE_COUNT; i++)
+		json_object_set_new(all, sl_job_status_name((enum sl_job_status)i), json_integer(0));
+	return all;
+}
+
 static int add_count(const struct sl_job_count *c, void *ctx)
 {
 	struct stats *s = ctx;
@@ -41,11 +51,7 @@ static int add_count(const struct sl_job_count *c, void *ctx)
 
 	/* The first count of a type makes an entry with every field, so that readers of the JSON find all of them. */
 	if (type == NULL) {
-		type = json_object();
-		for (int i = 1; i <= SL_JOB_STATUS_COUNT; i++)
-			json_object_set_new(type, sl_job_status_name((enum sl_job_status)i), json_integer(0));
-		json_object_set_new(type, "due", json_integer(0));
-		json_object_set_new(type, "retrying", json_integer(0));
+		type = no_jobs();
 		json_object_set_new(type, "oldest_ms", json_null());
 		json_object_set_new(type, "paused", json_false());
 		if (json_object_set_new(s->types, name, type))
@@ -53,9 +59,12 @@ static int add_count(const struct sl_job_count *c, void *ctx)
 	}
 	add_to(type, status, c->count);
 	add_to(s->totals, status, c->count);
-	if (c->status == SL_JOB_PENDING) {
-		add_to(type, "due", c->due);
-		add_to(type, "retrying", c->retrying);
+	for (size_t i = 0; c->status == SL_JOB_PENDING && i < 2; i++) {
+		json_t *to = i == 0 ? type : s->totals;
+
+		add_to(to, "ready", c->due);
+		add_to(to, "scheduled", c->count - c->due - c->retrying);
+		add_to(to, "retrying", c->retrying);
 	}
 	/* The oldest of all that are counted under this name: each 'sluice run' has its own type. */
 	if (c->oldest_ms) {
@@ -69,6 +78,14 @@ static int add_count(const struct sl_job_count *c, void *ctx)
 	return 0;
 }
 
+static void print_counts(struct out *out, const char *name, json_t *counts)
+{
+	out_printf(out, "%-24s %7lld %9lld %8lld %7lld %7lld %9lld %6lld %9lld%s\n", name, int_at(counts, "ready"),
+		   int_at(counts, "scheduled"), int_at(counts, "retrying"), int_at(counts, "blocked"),
+		   int_at(counts, "running"), int_at(counts, "completed"), int_at(counts, "failed"),
+		   int_at(counts, "cancelled"), json_is_true(json_object_get(counts, "paused")) ? "  paused" : "");
+}
+
 static void print_stats(struct stats *s)
 {
 	struct out *out = &s->cli->out;
@@ -76,32 +93,24 @@ static void print_stats(struct stats *s)
 	json_t *type;
 	char line[64];
 
-	out_printf(out, "%-28s %9s %9s %9s %9s %9s %9s\n", "TYPE", "blocked", "pending", "running", "completed",
-		   "failed", "cancelled");
+	out_printf(out, "%-24s %7s %9s %8s %7s %7s %9s %6s %9s\n", "TYPE", "ready", "scheduled", "retrying", "blocked",
+		   "running", "completed", "failed", "cancelled");
 	/* In the order in which the store counts them. */
 	json_object_foreach(s->types, name, type)
 	{
 		text_line(line, sizeof(line), name);
-		out_printf(out, "%-28s %9lld %9lld %9lld %9lld %9lld %9lld%s\n", line, int_at(type, "blocked"),
-			   int_at(type, "pending"), int_at(type, "running"), int_at(type, "completed"),
-			   int_at(type, "failed"), int_at(type, "cancelled"),
-			   json_is_true(json_object_get(type, "paused")) ? "  paused" : "");
+		print_counts(out, line, type);
 	}
-	out_printf(out, "%-28s %9lld %9lld %9lld %9lld %9lld %9lld\n", "all", int_at(s->totals, "blocked"),
-		   int_at(s->totals, "pending"), int_at(s->totals, "running"), int_at(s->totals, "completed"),
-		   int_at(s->totals, "failed"), int_at(s->totals, "cancelled"));
+	print_counts(out, "all", s->totals);
 }
 
 static int jobs_stats_run(struct cli *cli, const struct parsed *args)
 {
-	struct stats s = {.cli = cli, .totals = json_object(), .types = json_object()};
+	struct stats s = {.cli = cli, .totals = no_jobs(), .types = json_object()};
 	SL_CLEANUP(jobstore_close) struct jobstore store = {0};
 	struct sl_err err = SL_ERR_INIT;
 	int rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
 
-	/* Statuses without a job are 0, not missing. */
-	for (int i = 1; i <= SL_JOB_STATUS_COUNT; i++)
-		json_object_set_new(s.totals, sl_job_status_name((enum sl_job_status)i), json_integer(0));
 	if (rc == 0 && sl_jobs_counts(store.client, add_count, &s, &err)) {
 		rc = jobstore_fail(cli, args, &err);
 	} else if (rc == 0 && opt_flag(args, "json")) {
@@ -119,8 +128,9 @@ const struct command cmd_jobs_stats = {
 	.operands = "",
 	.summary = "count jobs by type and status",
 	.opts = jobstore_opts,
-	.description = "With --json, also prints how many jobs are due or wait for another attempt, the oldest that "
-		       "has not ended, and whether the type is paused.",
+	.description = "Pending jobs are ready (they can be claimed now), scheduled (they wait for their time) or "
+		       "retrying (they wait for their next attempt after one that failed). With --json, also prints "
+		       "the sum of the three, the oldest job that has not ended, and whether the type is paused.",
 	.example = "sluice jobs stats\n"
 		   "sluice jobs stats --json",
 	.run = jobs_stats_run,

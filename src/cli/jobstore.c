@@ -276,6 +276,7 @@ void jobstore_job_fields(struct out *out, const struct sl_job *job)
 	out_printf(out, "\"id\":\"%" PRIu64 "\",\"chain_id\":\"%" PRIu64 "\"", job->id, job->chain_id);
 	jobstore_string_field(out, "type", job->type);
 	jobstore_string_field(out, "status", sl_job_status_name(job->status));
+	jobstore_string_field(out, "state", sl_job_status_name(job->state));
 	out_printf(out, ",\"attempt\":%d,\"priority\":%d", job->attempt, job->priority);
 	jobstore_raw_field(out, "input", job->input);
 	jobstore_raw_field(out, "output", job->output);
@@ -301,6 +302,7 @@ void jobstore_chain_fields(struct out *out, const struct sl_chain *chain)
 	jobstore_string_field(out, "type", chain->type);
 	jobstore_string_field(out, "at_type", chain->at_type);
 	jobstore_string_field(out, "status", sl_job_status_name(chain->status));
+	jobstore_string_field(out, "state", sl_job_status_name(chain->state));
 	jobstore_raw_field(out, "input", chain->input);
 	jobstore_raw_field(out, "output", chain->output);
 	jobstore_string_field(out, "error", chain->error);

@@ -124,9 +124,9 @@ class Enqueue(JobTest):
         self.assertEqual(at["scheduled_for"], "2031-05-01T12:00:00.000Z")
         soon = self.show(self.enqueue("a", "--in=1d"))
         self.assertGreater(soon["scheduled_for"], soon["created_at"])
-        self.assertEqual(json.loads(self.ok("jobs", "stats", "--json").out)["types"]["a"]["due"], 0)
+        self.assertEqual(json.loads(self.ok("jobs", "stats", "--json").out)["types"]["a"]["ready"], 0)
         self.ok("jobs", "trigger", soon["id"])
-        self.assertEqual(json.loads(self.ok("jobs", "stats", "--json").out)["types"]["a"]["due"], 1)
+        self.assertEqual(json.loads(self.ok("jobs", "stats", "--json").out)["types"]["a"]["ready"], 1)
 
     def test_a_chain_waits_for_others(self):
         one, two = self.enqueue("a"), self.enqueue("a")
@@ -319,25 +319,42 @@ class Look(JobTest):
         created = datetime.datetime.fromisoformat(self.show(job)["created_at"])
         self.env["TZ"] = "XYZ-05:30"
         local = (created + datetime.timedelta(hours=5, minutes=30)).strftime("%Y-%m-%d %H:%M:%S")
-        row = rf"{job} +{job}  {long}  pending +0  "
+        row = rf"{job} +{job}  {long}  ready +0  "
         for args in ([], ["--chains"]):
             self.assertEqual(self.ok("jobs", "list", *args).lines()[0].split()[0], "ID")
         heading, line = self.ok("jobs", "list").lines()
         self.assertEqual(heading.split(), ["ID", "CHAIN", "TYPE", "STATUS", "ATTEMPT", "CREATED", "ERROR"])
-        self.assertEqual(heading.index("STATUS"), line.index("pending"))
+        self.assertEqual(heading.index("STATUS"), line.index("ready"))
         self.assertRegex(line, rf"^ *{row}{local} *$")
         self.assertRegex(self.ok("jobs", "list", "--utc").lines()[1], rf"{row}{created.strftime('%Y-%m-%d %H:%M:%S')}Z *$")
         self.assertIn(created.strftime("%Y-%m-%dT%H:%M:%S"), self.ok("jobs", "list", "--json").text)
         shown = self.on_a_terminal("jobs", "list", columns=80).decode().splitlines()
         self.assertEqual([len(line.rstrip()) <= 80 for line in shown], [True, True], shown)
-        self.assertRegex(shown[1], rf"^ *{job} +{job}  x+…  pending +0  {local} *$")
+        self.assertRegex(shown[1], rf"^ *{job} +{job}  x+…  ready +0  {local} *$")
+
+    def test_what_waits_for_a_retry_is_not_what_is_scheduled(self):
+        scheduled = self.enqueue("t", "--in=1h")
+        retrying = self.enqueue("t")
+        ready = self.enqueue("u")
+        worker = self.start("worker", "--type=t=false", "--retry-delay=1h")
+        self.until(lambda: self.totals()["retrying"] == 1)
+        worker.terminate()
+        worker.wait()
+        for state, job in (("ready", ready), ("scheduled", scheduled), ("retrying", retrying)):
+            listed = [(int(j["id"]), j["status"], j["state"])
+                      for j in self.ok("jobs", "list", "--json", "--status=" + state).json()]
+            self.assertEqual(listed, [(job, "pending", state)])
+            self.assertRegex(self.ok("jobs", "list", "--chains", "--status=" + state).text, rf"{job} .* {state} ")
+            self.assertEqual(self.totals()[state], 1)
+        self.assertEqual(len(self.ok("jobs", "list", "--json", "--status=pending").json()), 3)
+        self.one_line(self.fails(64, "jobs", "list", "--status=waiting", says="retrying"))
 
     def test_showing_is_for_people_too(self):
         job = self.enqueue("mail", '{ "to" : "ada\\u001b[31m" }', "--key=k\x1b[31m")
         text = self.ok("jobs", "show", str(job)).text
         self.assertIn('input         {"to":"ada\\u001b[31m"}\n', text)
         self.assertNotIn("\x1b", text)
-        self.assertIn("pending", text)
+        self.assertIn("ready", text)
 
     def test_an_unknown_id_is_an_error(self):
         self.enqueue("a")
@@ -360,7 +377,7 @@ class Look(JobTest):
         self.ok("jobs", "pause", "b")
         stats = json.loads(self.ok("jobs", "stats", "--json").out)
         self.assertEqual(stats["totals"], {"blocked": 1, "pending": 2, "running": 0, "completed": 0, "failed": 0,
-                                           "cancelled": 1})
+                                           "cancelled": 1, "ready": 2, "scheduled": 0, "retrying": 0})
         self.assertEqual(stats["types"]["a"]["cancelled"], 1)
         self.assertEqual(stats["types"]["b"]["paused"], True)
         self.assertRegex(self.ok("jobs", "stats").text, r"(?m)^b .* paused$")
@@ -370,7 +387,7 @@ class Look(JobTest):
     def test_stats_show_a_paused_type_without_jobs(self):
         self.enqueue("a")
         self.ok("jobs", "pause", "quiet")
-        self.assertRegex(self.ok("jobs", "stats").text, r"(?m)^quiet +0 +0 +0 +0 +0 +0  paused$")
+        self.assertRegex(self.ok("jobs", "stats").text, r"(?m)^quiet( +0){8}  paused$")
 
     def test_looking_makes_no_store(self):
         for args in (["jobs", "list"], ["jobs", "show", "1"], ["jobs", "logs", "1"], ["jobs", "stats"],
@@ -392,7 +409,8 @@ class Look(JobTest):
     def test_an_empty_store_has_zeros(self):
         self.ok("jobs", "migrate")
         self.assertEqual(json.loads(self.ok("jobs", "stats", "--json").out),
-                         {"totals": dict.fromkeys(["blocked", "pending", "running", "completed", "failed", "cancelled"], 0),
+                         {"totals": dict.fromkeys(["blocked", "pending", "running", "completed", "failed", "cancelled",
+                                                   "ready", "scheduled", "retrying"], 0),
                           "types": {}})
         self.assertEqual(self.ok("jobs", "list", "--json").out, b"")
 

@@ -323,7 +323,7 @@ echo "$n in $SLUICE_CHAIN_ID"
 
     def test_a_schedule_is_kept_and_drain_does_not_wait_for_it(self):
         later, soon = self.enqueue("t", "--in=1h"), self.enqueue("t", "--in=300ms")
-        self.until(lambda: json.loads(self.ok("jobs", "stats", "--json").out)["types"]["t"]["due"] == 1)
+        self.until(lambda: json.loads(self.ok("jobs", "stats", "--json").out)["types"]["t"]["ready"] == 1)
         self.drain("--type=t=true")
         self.assertEqual((self.show(later)["status"], self.show(soon)["status"]), ("pending", "completed"))
         self.assertGreaterEqual(self.show(soon)["started_at"], self.show(soon)["scheduled_for"])

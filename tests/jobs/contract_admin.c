@@ -709,7 +709,64 @@ static void a_schedule_that_was_replaced_is_not_fired_by_who_saw_the_one_before(
 	assert_int_equal(fired, 1);
 }
 
+/* ---- requests that are answered once ---- */
+
+static int note_answer(const char *answer, void *ctx)
+{
+	(void)snprintf(ctx, 64, "%s", answer);
+	return 0;
+}
+
+/* The answer that is kept for a key, in `answer`, or it is taken and gets this answer. */
+static bool take_request(struct kit *k, const struct sl_once *once, const char *give, bool commit, char answer[64])
+{
+	sl_store_tx *tx;
+	struct sl_kept_answer kept = {.fn = note_answer, .ctx = answer};
+	answer[0] = '\0';
+	KIT_OK(k->ops->begin(k->s, &tx, err));
+	KIT_OK(k->ops->request_take(k->s, tx, once, &kept, err));
+	if (!kept.found)
+		KIT_OK(k->ops->request_answer(k->s, tx, once->key, give, err));
+	if (commit)
+		KIT_OK(k->ops->commit(tx, err));
+	else
+		k->ops->rollback(tx);
+	return kept.found;
+}
+
+static void a_request_is_answered_once_until_its_time_is_over(void **state)
+{
+	struct kit *k = *state;
+	char answer[64];
+	struct sl_once once = {.key = "k", .hash = {1}, .keep_ms = KIT_LONG_MS}, other = once, brief = once;
+	assert_false(take_request(k, &once, "undone", false, answer));
+	assert_false(take_request(k, &once, "17", true, answer));
+	assert_true(take_request(k, &once, "18", true, answer));
+	assert_string_equal(answer, "17");
+	/* Another request with the same key is refused, and one with another key is none of it. */
+	other.hash[31] = 1;
+	sl_store_tx *tx;
+	struct sl_kept_answer kept = {.fn = note_answer, .ctx = answer};
+	KIT_OK(k->ops->begin(k->s, &tx, err));
+	KIT_FAILS(SL_ECONFLICT, k->ops->request_take(k->s, tx, &other, &kept, err));
+	k->ops->rollback(tx);
+	other.key = "K";
+	assert_false(take_request(k, &other, "19", true, answer));
+	/* After its time the key is free, also for another request; what else is over is removed with that. */
+	for (int i = 0; i < 3; i++) {
+		const char *const keys[] = {"a", "b", "c"};
+		brief = (struct sl_once){.key = keys[i], .hash = {1}, .keep_ms = 2};
+		assert_false(take_request(k, &brief, "20", true, answer));
+	}
+	kit_pass_ms(k, 3);
+	brief.hash[0] = 2;
+	assert_false(take_request(k, &brief, "21", true, answer));
+	assert_true(take_request(k, &once, "22", true, answer));
+	assert_string_equal(answer, "17");
+}
+
 static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(a_request_is_answered_once_until_its_time_is_over),
 	cmocka_unit_test(a_chain_completed_from_outside_has_the_output_and_its_worker_is_notified),
 	cmocka_unit_test(a_chain_can_be_completed_in_every_state_that_is_not_final),
 	cmocka_unit_test(a_chain_that_has_ended_cannot_be_completed_again),

@@ -86,7 +86,8 @@ static int read_job(const struct sl_job *job, void *ctx)
 	n->due += due;
 	if (due && n->oldest_due_ms == 0) /* they come in the order of their ids */
 		n->oldest_due_ms = job->scheduled_ms > job->created_ms ? job->scheduled_ms : job->created_ms;
-	n->retrying += job->charged > 0;
+	n->retrying += !due && job->charged > 0;
+	KIT_TRUE(job->state == (due ? SL_JOB_READY : job->charged > 0 ? SL_JOB_RETRYING : SL_JOB_SCHEDULED));
 	c->all.due += due;
 	c->all.retrying += !due && job->charged > 0;
 	c->all.scheduled += !due && job->charged == 0;

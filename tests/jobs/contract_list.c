@@ -126,6 +126,51 @@ static void jobs_are_filtered_by_status(void **state)
 	CHAINS(k, F(.statuses = BIT(SL_JOB_BLOCKED) | BIT(SL_JOB_COMPLETED)), z.blocked, z.completed);
 }
 
+static enum sl_job_status state_of(struct kit *k, uint64_t id)
+{
+	struct kit_row row;
+	kit_get(k, id, &row);
+	return row.job.state;
+}
+
+static void a_pending_job_is_ready_scheduled_or_retrying(void **state)
+{
+	struct kit *k = *state;
+	struct zoo z = make_zoo(k);
+	struct kit_claim claim;
+	uint64_t retrying = kit_start(k, "r");
+	kit_claim_one(k, "r", &claim);
+	kit_retry(k, &claim, 0, KIT_LONG_MS);
+	uint64_t ready_again = kit_start(k, "r");
+	kit_claim_one(k, "r", &claim);
+	kit_retry(k, &claim, 0, 3);
+	uint64_t scheduled = kit_start_job(k, &(struct sl_new_job){.type = "r", .delay_ms = KIT_LONG_MS});
+	uint64_t came = kit_start_job(k, &(struct sl_new_job){.type = "r", .delay_ms = 3});
+	kit_pass_ms(k, 4);
+	JOBS(k, F(.statuses = BIT(SL_JOB_READY)), came, ready_again, z.pending);
+	JOBS(k, F(.statuses = BIT(SL_JOB_SCHEDULED)), scheduled);
+	JOBS(k, F(.statuses = BIT(SL_JOB_RETRYING)), retrying);
+	CHAINS(k, F(.statuses = BIT(SL_JOB_READY), .ascending = true), z.pending, ready_again, came);
+	CHAINS(k, F(.statuses = BIT(SL_JOB_SCHEDULED) | BIT(SL_JOB_RUNNING)), scheduled, z.running);
+	CHAINS(k, F(.statuses = BIT(SL_JOB_RETRYING)), retrying);
+	/* With others, along all jobs, page by page, and together with all that are pending. */
+	JOBS(k, F(.statuses = BIT(SL_JOB_RETRYING) | BIT(SL_JOB_FAILED)), retrying, z.failed);
+	JOBS(k, F(.statuses = BIT(SL_JOB_SCHEDULED) | BIT(SL_JOB_COMPLETED)), scheduled, z.completed);
+	JOBS(k, F(.statuses = BIT(SL_JOB_READY), .limit = 1, .after = came), ready_again);
+	JOBS(k, F(.statuses = BIT(SL_JOB_PENDING) | BIT(SL_JOB_RETRYING)), came, scheduled, ready_again, retrying,
+	     z.pending);
+	assert_int_equal(state_of(k, retrying), SL_JOB_RETRYING);
+	assert_int_equal(state_of(k, scheduled), SL_JOB_SCHEDULED);
+	assert_int_equal(state_of(k, came), SL_JOB_READY);
+	assert_int_equal(state_of(k, z.running), SL_JOB_RUNNING);
+	assert_int_equal(state_of(k, z.failed), SL_JOB_FAILED);
+	assert_int_equal(state_of(k, z.blocked), SL_JOB_BLOCKED);
+	/* The next attempt runs, and it may be triggered. */
+	size_t n;
+	KIT_OK(k->ops->trigger(k->s, (struct sl_ids){&retrying, 1}, NULL, &n, err));
+	assert_int_equal(state_of(k, retrying), SL_JOB_READY);
+}
+
 static void jobs_are_filtered_by_type_key_and_time(void **state)
 {
 	struct kit *k = *state;
@@ -302,7 +347,7 @@ static void counts_are_reported_per_type_and_status(void **state)
 	for (int s = SL_JOB_BLOCKED; s <= SL_JOB_CANCELLED; s++)
 		assert_int_equal(all.by[s].count, s == SL_JOB_PENDING ? 3 : 1);
 	assert_int_equal(all.by[SL_JOB_PENDING].due, 1);
-	assert_int_equal(all.by[SL_JOB_PENDING].retrying, 1);
+	assert_int_equal(all.by[SL_JOB_PENDING].retrying, 1); /* and 1 is scheduled */
 	struct kit_row row;
 	kit_get(k, z.pending, &row);
 	assert_int_equal(all.by[SL_JOB_PENDING].oldest_ms, row.job.created_ms);
@@ -373,6 +418,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_cursor_walks_through_all_pages),
 	cmocka_unit_test(the_default_limit_is_100),
 	cmocka_unit_test(jobs_are_filtered_by_status),
+	cmocka_unit_test(a_pending_job_is_ready_scheduled_or_retrying),
 	cmocka_unit_test(jobs_are_filtered_by_type_key_and_time),
 	cmocka_unit_test(the_jobs_of_a_chain_are_listed_in_their_order),
 	cmocka_unit_test(data_can_be_left_out),

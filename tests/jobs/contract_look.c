@@ -603,6 +603,47 @@ static void errors_cover_a_limited_number_of_jobs_with_a_cursor_for_the_rest(voi
 	assert_int_equal(reached, 0);
 }
 
+static void an_error_is_listed_from_the_first_attempt_on(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim;
+	struct sl_error_filter all = {0};
+	start_failed(k, "t", "failed once");
+	kit_pass_ms(k, 2);
+	uint64_t id = kit_start(k, "t");
+	kit_start(k, "t"); /* never tried */
+	kit_claim_one(k, "t", &claim);
+	kit_retry(k, &claim, 0, 0);
+	struct seen_errors seen = errors_of(k, &all);
+	assert_string_equal(seen.text, "t failed once 2;");
+	assert_int_equal(seen.last.retrying, 1);
+	assert_int_equal(seen.last.sample_id, id);
+	assert_true(seen.last.first_ms < seen.last.last_ms);
+	/* Also while the next attempt runs, and while it waits for another. */
+	int64_t last_ms = seen.last.last_ms;
+	do {
+		kit_claim_one(k, "t", &claim);
+	} while (claim.jobs[0].id != id);
+	assert_int_equal(errors_of(k, &all).last.retrying, 1);
+	kit_pass_ms(k, 2);
+	kit_retry(k, &claim, 0, KIT_LONG_MS);
+	seen = errors_of(k, &all);
+	assert_string_equal(seen.text, "t failed once 2;");
+	assert_int_equal(seen.last.retrying, 1);
+	assert_true(seen.last.last_ms > last_ms);
+	struct kit_ids got;
+	kit_list(k, &(struct sl_job_filter){.error = "failed once", .statuses = BIT(SL_JOB_RETRYING)}, &got);
+	assert_int_equal(got.n, 1);
+	/* What completes after all is no failure. */
+	size_t n;
+	KIT_OK(k->ops->trigger(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
+	kit_claim_one(k, "t", &claim);
+	kit_complete(k, &claim, 0, NULL);
+	seen = errors_of(k, &all);
+	assert_string_equal(seen.text, "t failed once 1;");
+	assert_int_equal(seen.last.retrying, 0);
+}
+
 static void a_group_can_be_listed_by_its_line(void **state)
 {
 	struct kit *k = *state;
@@ -864,6 +905,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(leases_come_in_pages),
 	cmocka_unit_test(a_callback_stops_the_leases),
 	cmocka_unit_test(failed_jobs_are_grouped_by_type_and_first_line),
+	cmocka_unit_test(an_error_is_listed_from_the_first_attempt_on),
 	cmocka_unit_test(errors_cover_a_limited_number_of_jobs_with_a_cursor_for_the_rest),
 	cmocka_unit_test(a_group_can_be_listed_by_its_line),
 	cmocka_unit_test(streams_report_how_far_they_were_stored),

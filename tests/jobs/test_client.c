@@ -585,7 +585,7 @@ static void a_wrong_filter_is_refused(void **state)
 	REFUSED(sl_jobs_list(w->client, &f, show, NULL, &err), SL_EINVAL, "struct_size");
 	f = (struct sl_job_filter){SL_JOB_FILTER_INIT, .types = &type, .n_types = 1};
 	REFUSED(sl_jobs_list(w->client, &f, show, NULL, &err), SL_EINVAL, "types");
-	f = (struct sl_job_filter){SL_JOB_FILTER_INIT, .statuses = 1u << 7};
+	f = (struct sl_job_filter){SL_JOB_FILTER_INIT, .statuses = 1u << 10};
 	REFUSED(sl_jobs_list(w->client, &f, show, NULL, &err), SL_EINVAL, "statuses");
 	f = (struct sl_job_filter){SL_JOB_FILTER_INIT, .statuses = 1u};
 	REFUSED(sl_jobs_list(w->client, &f, show, NULL, &err), SL_EINVAL, "statuses");

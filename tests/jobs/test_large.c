@@ -337,8 +337,49 @@ static void what_waits_for_its_time_is_counted_without_being_read(struct world *
 	end(w, "counts with many whose time has come", 6000, true);
 	assert_int_equal(c.count, 60000);
 	assert_int_equal(c.due, 60000);
-	assert_int_equal(c.retrying, 3);
+	assert_int_equal(c.retrying, 0);
 	assert_true(c.oldest_due_ms > c.oldest_ms);
+}
+
+/* 60,000 jobs for later, of which each 20,000th failed before; and those of the tests before, which are ready. */
+static void the_states_of_many_that_wait_are_listed_apart(struct world *w)
+{
+	struct sl_job_filter f = {.limit = 50};
+	if (w->postgres)
+		assert_int_equal(
+			pg_temp_exec(server.admin,
+				     "INSERT INTO job (id, chain_id, created_at, scheduled_for, priority, status, type,"
+				     " charged, input) SELECT n, n, now(), now() + interval '1 day', 0, 2, 'later',"
+				     " (n % 20000 = 0)::integer, '1' FROM generate_series(400001, 460000) n;"
+				     "INSERT INTO sched (id, fence, due, priority, tried, type)"
+				     " SELECT id, 1, scheduled_for, 0, charged > 0, type FROM job WHERE id > 400000;"
+				     "INSERT INTO tally (type, status, n, was) VALUES ('later', 2, 60000, 0)"),
+			0);
+	else
+		assert_int_equal(
+			sqlite_do(w->files.path,
+				  "WITH RECURSIVE n(n) AS (SELECT 400001 UNION ALL SELECT n+1 FROM n WHERE n<460000)"
+				  " INSERT INTO sluice_job(id,chain_id,type,status,fence,attempt,charged,priority,"
+				  "flags,created_us,due_us,blockers_open,input) SELECT n,n,'later',2,1,0,n%20000=0,"
+				  "0,0,1,strftime('%s','now','+1 day')*1000000,0,'1' FROM n;"
+				  "INSERT INTO sluice_sched SELECT type,due_us,id,0,0,charged FROM sluice_job"
+				  " WHERE id>400000;"
+				  "INSERT INTO sluice_count VALUES('later',0,0,0,60000,3,0,0,0)"),
+			SQLITE_OK);
+	f.statuses = BIT(SL_JOB_RETRYING);
+	expect(w, "few that are retrying", f, 100, 3, 460000);
+	f.statuses = BIT(SL_JOB_READY);
+	expect(w, "the ready of many that wait", f, 2 * MANY, 50, OLD + 100 + MANY);
+	f.statuses = BIT(SL_JOB_SCHEDULED);
+	expect(w, "the scheduled of many that wait", f, 4 * MANY, 50, 459999);
+	f.ascending = true;
+	expect(w, "the oldest scheduled of many", f, 4 * MANY, 50, 400001);
+	f.statuses = BIT(SL_JOB_RETRYING) | BIT(SL_JOB_FAILED);
+	expect(w, "failed and retrying", f, 100, 6, 50000);
+	if (w->postgres)
+		assert_int_equal(pg_temp_exec(server.admin, "DELETE FROM sched; DELETE FROM job WHERE type = 'later';"
+							    "DELETE FROM tally WHERE type = 'later'"),
+				 0);
 }
 
 static void lists_of_a_large_sqlite_store_read_little(void **state)
@@ -354,6 +395,7 @@ static void lists_of_a_large_sqlite_store_read_little(void **state)
 	the_oldest_of_many_that_wait_are_found_after_a_long_history(&w);
 	the_newest_of_many_that_wait_are_found_before_a_long_history(&w);
 	what_waits_is_counted_without_being_read(&w);
+	the_states_of_many_that_wait_are_listed_apart(&w);
 	(void)sqlite3_close(seen.explain);
 	seen.explain = NULL;
 	sqlite3_reset_auto_extension();
@@ -382,6 +424,7 @@ static void lists_of_a_large_postgres_store_read_little(void **state)
 	the_oldest_of_many_that_wait_are_found_after_a_long_history(&w);
 	the_newest_of_many_that_wait_are_found_before_a_long_history(&w);
 	what_waits_is_counted_without_being_read(&w);
+	the_states_of_many_that_wait_are_listed_apart(&w);
 	what_waits_for_its_time_is_counted_without_being_read(&w);
 	sl_store_close(&w.k.store);
 	pg_place_tear_down(&server);

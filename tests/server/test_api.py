@@ -50,6 +50,61 @@ class ApiTest(ServerTest):
 # ---- chains ----
 
 class Chains(ApiTest):
+    def test_a_start_with_an_idempotency_key_happens_once(self):
+        def start(body, key, path="/api/v1/chains", server=None):
+            return ask((server or self.process).url, path, "POST", body, {"Idempotency-Key": key})
+
+        body = {"type": "t", "input": {"n": 1}}
+        first = start(body, "k1")
+        self.assertEqual((first.status, first.headers["Idempotent-Replayed"]), (201, None))
+        other = self.server("--store=" + self.store, *self.flags, command="server")
+        for server in (self.process, other):
+            again = start(body, "k1", server=server)
+            self.assertEqual((again.status, again.headers["Idempotent-Replayed"]), (201, "true"))
+            self.assertEqual(again.json(), first.json())
+        # Another body, another key, and an invalid one.
+        refused = start({**body, "priority": 1}, "k1", server=other)
+        self.assertEqual((refused.status, refused.json()["error"]["code"]), (422, "refused"))
+        self.assertIn("Idempotency-Key", refused.json()["error"]["message"])
+        self.assertNotEqual(start(body, "k2").json(), first.json())
+        for key in ("", "x" * 256):
+            self.assertEqual(start(body, key).status, 400)
+        # Many at once, of which one makes it.
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda i: start(body, "k3", server=(self.process, other)[i % 2]), range(16)))
+        self.assertEqual({a.status for a in answers}, {201})
+        self.assertEqual(len({a.body for a in answers}), 1)
+        # Bulk, also with a chain that existed before; a start that failed keeps nothing.
+        many = {"chains": [{"type": "t", "key": "once"}, body, {"type": "t", "key": "once"}]}
+        bulk = start(many, "k1", "/api/v1/chains/bulk")
+        self.assertEqual([c["existing"] for c in bulk.json()["chains"]], [False, False, True])
+        self.assertEqual(start(many, "k1", "/api/v1/chains/bulk").json(), bulk.json())
+        self.assertEqual(start(many, "k1", "/api/v1/chains/bulk", other).headers["Idempotent-Replayed"], "true")
+        wrong = {"type": "t", "after": ["987654"]}
+        self.assertEqual([start(wrong, "k4").status for _ in range(2)], [422, 422])
+        self.assertEqual(start(body, "k4").status, 201)
+        self.assertEqual(len(self.api("GET", "/chains", query={"limit": 100})["items"]), 6)
+
+    def test_a_pending_job_is_ready_scheduled_or_retrying(self):
+        ready = self.begin("other")
+        scheduled, retrying = self.begin(in_ms=3600000), self.begin()
+        worker = self.start("worker", "--store=" + self.store, "--type=t=false", "--retry-delay=1h")
+        self.until(lambda: self.api("GET", "/chains/{id}", id=retrying)["state"] == "retrying")
+        worker.terminate()
+        worker.wait()
+        for state, id_ in (("ready", ready), ("scheduled", scheduled), ("retrying", retrying)):
+            for path in ("/jobs", "/chains"):
+                [item] = self.api("GET", path, query={"status": state})["items"]
+                self.assertEqual((int(item["id"]), item["status"], item["state"]), (id_, "pending", state))
+        self.assertEqual(len(self.api("GET", "/jobs", query={"status": "pending"})["items"]), 3)
+        [t] = [x for x in self.api("GET", "/types")["items"] if x["type"] == "t"]
+        self.assertEqual((t["pending"], t["ready"], t["scheduled"], t["retrying"]), (2, 0, 1, 1))
+        # Its error is among the failures already, and the group can be retried now.
+        [group] = self.api("GET", "/errors")["items"]
+        self.assertEqual((group["count"], group["retrying"], int(group["sample_id"])), (1, 1, retrying))
+        listed = self.api("GET", "/chains", query={"status": "failed,retrying", "error": group["error"]})
+        self.assertEqual(ids(listed["items"]), [retrying])
+
     def test_a_chain_is_started_with_all_that_it_can_have(self):
         first = self.begin()
         body = {"type": "mail/send", "input": {"to": "ä", "n": 0.1}, "key": "once", "scope": "any", "window_ms": 60000,
@@ -156,7 +211,8 @@ class Chains(ApiTest):
         chain = self.api("GET", "/chains/{id}", id=c)
         self.assertEqual([(n["id"], n["status"]) for n in chain["blockers"]], [(str(a), "completed"), (str(b), "pending")])
         self.assertEqual(ids(chain["jobs"]), [c])
-        self.assertEqual(self.api("GET", "/chains/{id}", id=b)["blocked"], [{"id": str(c), "type": "c", "status": "blocked"}])
+        self.assertEqual(self.api("GET", "/chains/{id}", id=b)["blocked"], [{"id": str(c), "type": "c", "status": "blocked",
+                                                                              "state": "blocked"}])
         for id_ in (12345, 0, "x", "1x", "-1", "99999999999999999999"):
             self.api.refused("GET", "/chains/{id}", id=id_, status=404)
 
@@ -172,7 +228,7 @@ class Chains(ApiTest):
         later = self.begin(in_ms=3600000)
         self.api("POST", "/chains/{id}/trigger", {}, id=later)
         self.api.refused("POST", "/chains/{id}/trigger", id=later, status=409)
-        self.assertEqual(self.api("GET", "/types")["items"][0]["due"], 1)
+        self.assertEqual(self.api("GET", "/types")["items"][0]["ready"], 1)
         for verb in ("cancel", "retry", "trigger"):
             self.api.refused("POST", f"/chains/{{id}}/{verb}", id=777, status=404)
             self.api.refused("POST", f"/chains/{{id}}/{verb}", {"x": 1}, id=a, says="unknown field x")
@@ -560,10 +616,10 @@ class Numbers(ApiTest):
         done = [self.begin() for _ in range(3)]
         self.begin("later", in_ms=3600000)
         stats = self.fresh(lambda s: s["totals"]["pending"] == 4)
-        self.assertEqual((stats["due"], stats["oldest_due_at"]), (3, self.job(done[0])["created_at"]))
+        self.assertEqual((stats["ready"], stats["oldest_due_at"]), (3, self.job(done[0])["created_at"]))
         self.drain(self.handler("true"))
         stats = self.fresh(lambda s: s["totals"]["completed"] == 3)
-        self.assertEqual((stats["totals"]["pending"], stats["due"], stats["oldest_due_at"]), (1, 0, None))
+        self.assertEqual((stats["totals"]["pending"], stats["ready"], stats["oldest_due_at"]), (1, 0, None))
         n = 3
         while not self.is_of_the_last_minute(stats):  # a count that took long is followed by a long rest
             n += 1

@@ -113,6 +113,7 @@ static void init_state(struct mem_state *s)
 	s->attempts.size = sizeof(struct mem_attempt);
 	s->keys.size = sizeof(struct mem_key);
 	s->paused.size = sizeof(const char *);
+	s->requests.size = sizeof(struct mem_request);
 	s->crons.size = sizeof(struct sl_cron);
 	s->events.size = sizeof(struct sl_event_row);
 	s->marks.size = sizeof(struct mem_mark);
@@ -521,6 +522,8 @@ static const struct sl_store_ops ops = {
 	.trigger = mem_trigger,
 	.remove = mem_remove,
 	.pause = mem_pause,
+	.request_take = mem_request_take,
+	.request_answer = mem_request_answer,
 	.prune = mem_prune,
 	.watch = mem_watch,
 	.get_job = mem_get_job,

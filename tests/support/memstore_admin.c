@@ -387,6 +387,47 @@ static struct sl_cron *find_cron(struct memstore *ms, const char *name)
 	return NULL;
 }
 
+static struct mem_request *find_request(struct memstore *ms, const char *key)
+{
+	MEM_EACH(ms->s.requests, struct mem_request, request)
+	if (strcmp(request->once.key, key) == 0)
+		return request;
+	return NULL;
+}
+
+int mem_request_take(void *store, sl_store_tx *tx, const struct sl_once *once, struct sl_kept_answer *kept,
+		     struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, tx, "request_take", err);
+	if (rc != 0)
+		return rc;
+	struct mem_request *mine = find_request(ms, once->key);
+	kept->found = mine != NULL && mine->until_ms > mem_now(ms);
+	if (!kept->found) {
+		mine = mine != NULL ? mine : mem_push(&ms->s.requests);
+		*mine = (struct mem_request){.once = *once, .until_ms = mem_now(ms) + once->keep_ms};
+		mine->once.key = mem_str(ms, once->key);
+	} else if (memcmp(mine->once.hash, once->hash, sizeof(once->hash)) != 0) {
+		rc = sl_err_set(err, SL_ECONFLICT, "the key was used for another request");
+	} else {
+		rc = kept->fn(mine->answer, kept->ctx);
+	}
+	return mem_leave(ms, tx, rc, err);
+}
+
+int mem_request_answer(void *store, sl_store_tx *tx, const char *key, const char *answer, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, tx, "request_answer", err);
+	if (rc != 0)
+		return rc;
+	struct mem_request *mine = find_request(ms, key);
+	if (mine != NULL)
+		mine->answer = mem_str(ms, answer);
+	return mem_leave(ms, tx, 0, err);
+}
+
 int mem_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_scope *scope, struct sl_err *err)
 {
 	(void)scope;

@@ -73,10 +73,16 @@ struct mem_mark_was {
 
 /* All tables; MEM_TABLES vectors in a row so that a snapshot is a loop. */
 struct mem_state {
-	struct mem_vec jobs, edges, leases, attempts, keys, paused, crons, events, marks;
+	struct mem_vec jobs, edges, leases, attempts, keys, paused, crons, events, marks, requests;
 	uint64_t next_offset;
 };
-#define MEM_TABLES 9
+#define MEM_TABLES 10
+
+struct mem_request {
+	struct sl_once once;
+	int64_t until_ms;
+	const char *answer;
+};
 
 struct mem_savepoint {
 	char *name;
@@ -187,6 +193,9 @@ int mem_pause(void *store, const char *type, int paused, const struct sl_store_s
 int mem_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl_store_scope *scope, size_t *n,
 	      struct sl_err *err);
 int mem_watch(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err);
+int mem_request_take(void *store, sl_store_tx *tx, const struct sl_once *once, struct sl_kept_answer *kept,
+		     struct sl_err *err);
+int mem_request_answer(void *store, sl_store_tx *tx, const char *key, const char *answer, struct sl_err *err);
 int mem_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_scope *scope, struct sl_err *err);
 int mem_cron_remove(void *store, const char *name, const struct sl_store_scope *scope, struct sl_err *err);
 int mem_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err);

@@ -10,6 +10,21 @@ enum sl_job_status mem_status(struct memstore *ms, const struct mem_job *job)
 	return mem_lease_of(ms, job) != NULL ? SL_JOB_RUNNING : job->status;
 }
 
+static bool waits_for_time(struct memstore *ms, const struct mem_job *job)
+{
+	return job->place == MEM_SCHED && job->scheduled_ms > mem_now(ms);
+}
+
+static enum sl_job_status state_of(struct memstore *ms, const struct mem_job *job)
+{
+	enum sl_job_status status = mem_status(ms, job);
+	if (status != SL_JOB_PENDING)
+		return status;
+	if (!waits_for_time(ms, job))
+		return SL_JOB_READY;
+	return job->charged > 0 ? SL_JOB_RETRYING : SL_JOB_SCHEDULED;
+}
+
 static void show_job(struct memstore *ms, const struct mem_job *job, bool data, struct sl_job *out)
 {
 	const struct mem_lease *lease = mem_lease_of(ms, job);
@@ -33,7 +48,8 @@ static void show_job(struct memstore *ms, const struct mem_job *job, bool data, 
 			       .scheduled_ms = job->scheduled_ms,
 			       .started_ms = lease != NULL ? lease->since_ms : job->started_ms,
 			       .ended_ms = job->ended_ms,
-			       .leased_until_ms = lease != NULL ? lease->until_ms : 0};
+			       .leased_until_ms = lease != NULL ? lease->until_ms : 0,
+			       .state = state_of(ms, job)};
 	mem_blockers(ms, job->id, &out->blockers_open);
 }
 
@@ -50,7 +66,8 @@ static void show_chain(struct memstore *ms, const struct mem_job *head, bool dat
 				 .error = last->error,
 				 .key = head->key,
 				 .created_ms = head->created_ms,
-				 .ended_ms = last->ended_ms};
+				 .ended_ms = last->ended_ms,
+				 .state = state_of(ms, last)};
 }
 
 int mem_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err)
@@ -97,11 +114,11 @@ static bool waits_for(struct memstore *ms, uint64_t job_id, uint64_t chain_id)
 	return false;
 }
 
-static bool fits(const struct sl_job_filter *f, const char *type, enum sl_job_status status, const char *key,
-		 int64_t created_ms)
+static bool fits(const struct sl_job_filter *f, const char *type, enum sl_job_status status, enum sl_job_status state,
+		 const char *key, int64_t created_ms)
 {
 	return (f->n_types == 0 || mem_has(f->types, f->n_types, type)) &&
-	       (f->statuses == 0 || (f->statuses & 1u << status) != 0) &&
+	       (f->statuses == 0 || (f->statuses & (1u << status | 1u << state)) != 0) &&
 	       (f->key == NULL || (key != NULL && strcmp(f->key, key) == 0)) && created_ms >= f->created_from_ms &&
 	       (f->created_to_ms == 0 || created_ms < f->created_to_ms);
 }
@@ -172,7 +189,8 @@ int mem_list_jobs(void *store, const struct sl_job_filter *f, sl_job_fn *fn, voi
 		if (bounded(f) && looked++ == f->scan)
 			break;
 		reached = id;
-		if (job == NULL || !fits(f, job->type, mem_status(ms, job), job->key, job->created_ms) ||
+		if (job == NULL ||
+		    !fits(f, job->type, mem_status(ms, job), state_of(ms, job), job->key, job->created_ms) ||
 		    (f->chain_id != 0 && job->chain_id != f->chain_id) ||
 		    (f->blocks != 0 && !waits_for(ms, id, f->blocks)) ||
 		    !fits_content(f, job->key, job->input, job->output, job->error, job->ended_ms))
@@ -205,7 +223,7 @@ static int list_blockers(struct memstore *ms, const struct sl_job_filter *f, sl_
 			show_chain(ms, head, !f->without_data, &shown);
 			shown.input = data_of(f, shown.input);
 			shown.output = data_of(f, shown.output);
-			if (!fits(f, shown.type, shown.status, shown.key, shown.created_ms))
+			if (!fits(f, shown.type, shown.status, shown.state, shown.key, shown.created_ms))
 				continue;
 			rc = fn(&shown, ctx);
 			n++;
@@ -239,7 +257,7 @@ static int list_heads(struct memstore *ms, const struct sl_job_filter *f, sl_cha
 			continue;
 		struct sl_chain shown;
 		show_chain(ms, head, true, &shown);
-		if (!fits(f, shown.type, shown.status, shown.key, shown.created_ms) ||
+		if (!fits(f, shown.type, shown.status, shown.state, shown.key, shown.created_ms) ||
 		    !fits_content(f, shown.key, shown.input, shown.output, shown.error, shown.ended_ms) ||
 		    (f->blocks != 0 && !chain_waits_for(ms, id, f->blocks)))
 			continue;
@@ -305,17 +323,12 @@ int mem_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void *c
 
 /* ---- counts ---- */
 
-static bool waits_for_time(struct memstore *ms, const struct mem_job *job)
-{
-	return job->place == MEM_SCHED && job->scheduled_ms > mem_now(ms);
-}
-
 static void count_job(struct memstore *ms, const struct mem_job *job, struct sl_job_count *c)
 {
 	c->count++;
 	if (c->status == SL_JOB_PENDING) {
 		c->due += !waits_for_time(ms, job);
-		c->retrying += job->charged > 0;
+		c->retrying += state_of(ms, job) == SL_JOB_RETRYING;
 		if (c->oldest_due_ms == 0 && !waits_for_time(ms, job)) /* jobs are in the order of their ids */
 			c->oldest_due_ms = job->scheduled_ms > job->created_ms ? job->scheduled_ms : job->created_ms;
 	}
@@ -720,7 +733,7 @@ static struct sl_error_group *group_of(struct memstore *ms, struct mem_vec *grou
 	g->type = job->type;
 	g->error = line;
 	g->sample_id = job->id;
-	g->last_ms = g->first_ms = job->ended_ms;
+	g->first_ms = INT64_MAX;
 	return g;
 }
 
@@ -743,15 +756,25 @@ int mem_errors(void *store, const struct sl_error_filter *f, sl_error_group_fn *
 	uint64_t reached = 0;
 	for (uint64_t id = f->after == 0 ? ms->s.jobs.n : f->after - 1; id > 0 && looked < scan; id--) {
 		const struct mem_job *job = mem_job(ms, id);
-		if (job == NULL || job->status != SL_JOB_FAILED)
+		bool again = job != NULL && job->status == SL_JOB_PENDING && job->charged > 0 && job->error != NULL;
+		if (job == NULL || (job->status != SL_JOB_FAILED && !again))
 			continue;
 		reached = ++looked == scan ? id : 0;
 		if (f->n_types > 0 && !mem_has(f->types, f->n_types, job->type))
 			continue;
 		struct sl_error_group *g = group_of(ms, &groups, job);
+		int64_t first_ms = job->ended_ms, last_ms = job->ended_ms;
+		for (size_t i = 0; again && i < ms->s.attempts.n; i++) {
+			const struct mem_attempt *a = MEM_AT(ms->s.attempts, struct mem_attempt, i);
+			if (a->job_id != id || a->rec.outcome != SL_ATTEMPT_FAILED)
+				continue;
+			first_ms = first_ms == 0 ? a->rec.ended_ms : first_ms;
+			last_ms = a->rec.ended_ms;
+		}
 		g->count++;
-		g->first_ms = job->ended_ms < g->first_ms ? job->ended_ms : g->first_ms;
-		g->last_ms = job->ended_ms > g->last_ms ? job->ended_ms : g->last_ms;
+		g->retrying += again;
+		g->first_ms = first_ms < g->first_ms ? first_ms : g->first_ms;
+		g->last_ms = last_ms > g->last_ms ? last_ms : g->last_ms;
 	}
 	if (groups.n > 0)
 		qsort(groups.items, groups.n, groups.size, by_size);

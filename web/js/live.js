@@ -41,7 +41,7 @@ function sample() {
   const { totals, rates, pickup_ms: pickup } = live.stats;
   const t = Math.round(serverNow() / 1000);
   if (live.history.length && live.history.at(-1).t === t) return;
-  live.history.push({ live: true, t, enqueued: rates.enqueued, completed: rates.completed, failed: rates.failed, due: live.stats.due, running: totals.running, pickup_p50_ms: pickup.p50, pickup_p99_ms: pickup.p99 });
+  live.history.push({ live: true, t, enqueued: rates.enqueued, completed: rates.completed, failed: rates.failed, due: live.stats.ready, running: totals.running, pickup_p50_ms: pickup.p50, pickup_p99_ms: pickup.p99 });
   while (live.history[0].t < t - KEPT_S) live.history.shift();
 }
 

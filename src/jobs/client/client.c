@@ -8,8 +8,12 @@
  *  C3  Only a call in its own transaction is retried; a caller's transaction that was aborted is the caller's to retry.
  */
 #include "jobs/client/client.h"
+#include "base/buf.h"
 #include "base/utf8.h"
 #include "jobs/cron/cron.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
 
 /* Chains go to the store in batches of at most this many, and of about this many bytes of JSON. */
 #define BATCH_CHAINS 10000
@@ -266,6 +270,79 @@ int sl_jobs_enqueue_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *
 		if (rc != 0)
 			break;
 		rc = enqueue_in(&e, tx, &last);
+		if (rc == 0)
+			rc = sl__tx_commit(tx, &last);
+		else
+			sl__tx_rollback(tx);
+	} while (is_transient(&client->home.env, rc, &last, &tries));
+	if (rc != 0 && err != NULL)
+		*err = last;
+	return rc;
+}
+
+/* ---- enqueueing once ---- */
+
+#define ONCE_KEY_MAX 1000
+#define ONCE_KEEP_MS INT64_C(86400000)
+
+/* The kept answer is "17,18d": ids in the order of the request, with a d where the chain existed already. */
+static int read_results(const char *answer, void *ctx)
+{
+	const struct sl_once *once = ctx;
+	for (size_t i = 0; i < once->n_chains; i++) {
+		char *end;
+		unsigned long long id = strtoull(answer, &end, 10);
+		if (end == answer)
+			return SL_ECORRUPT;
+		once->out[i] = (struct sl_started){.chain_id = id, .deduplicated = *end == 'd'};
+		answer = end + (*end == 'd');
+		answer += *answer == ',';
+	}
+	return *answer == '\0' ? 0 : SL_ECORRUPT;
+}
+
+/* The results are those of an earlier call, or of this one, and are kept. The transaction is open. */
+static int enqueue_or_repeat(sl_jobs *client, struct sl_once *once, sl_tx *tx, struct sl_err *err)
+{
+	const struct sl__home *home = &client->home;
+	const struct sl_store_ops *ops = home->store.ops;
+	struct sl_kept_answer kept = {.fn = read_results, .ctx = once};
+	struct sl__buf text SL_CLEANUP(sl__buf_fini);
+	sl__buf_init(&text, &home->env);
+	int rc = ops->request_take(home->store.ctx, sl__tx_store(tx), once, &kept, err);
+	if (rc == SL_ECORRUPT)
+		rc = sl_err_set(err, rc, "the answer that is kept for the key is not one of this request");
+	once->again = kept.found;
+	if (rc != 0 || kept.found)
+		return rc;
+	rc = sl_jobs_enqueue_many(client, tx, once->chains, once->n_chains, once->out, err);
+	if (rc != 0)
+		return rc;
+	for (size_t i = 0; i < once->n_chains; i++)
+		(void)sl__buf_printf(&text, "%s%" PRIu64 "%s", i > 0 ? "," : "", once->out[i].chain_id,
+				     once->out[i].deduplicated ? "d" : "");
+	if (text.failed != 0)
+		return sl_err_set(err, SL_ENOMEM, "enqueue once: no memory");
+	return ops->request_answer(home->store.ctx, sl__tx_store(tx), once->key, sl__buf_str(&text), err);
+}
+
+int sl_jobs_enqueue_once(sl_jobs *client, struct sl_once *once, struct sl_err *err)
+{
+	struct sl_err last = SL_ERR_INIT;
+	unsigned tries = 0;
+	sl_tx *tx;
+	int rc;
+	if (once->key == NULL || *once->key == '\0' || strlen(once->key) > ONCE_KEY_MAX || !sl__utf8_valid(once->key))
+		return sl_err_set(err, SL_EINVAL, "once: key must be 1 to %d bytes of UTF-8", ONCE_KEY_MAX);
+	if (once->keep_ms < 0)
+		return sl_err_set(err, SL_EINVAL, "once: keep_ms is negative");
+	if (once->keep_ms == 0)
+		once->keep_ms = ONCE_KEEP_MS;
+	do {
+		rc = sl__tx_begin(&client->home, NULL, false, &tx, &last);
+		if (rc != 0)
+			break;
+		rc = enqueue_or_repeat(client, once, tx, &last);
 		if (rc == 0)
 			rc = sl__tx_commit(tx, &last);
 		else

@@ -268,7 +268,7 @@ static int check_filter(const struct listing *l, struct sl_err *err)
 	int rc = check_at_most("limit", l->filter.limit, LIMIT_MAX, err);
 	if (rc != 0)
 		return rc;
-	if ((l->filter.statuses & ~(((1u << SL_JOB_STATUS_COUNT) - 1) << 1)) != 0)
+	if ((l->filter.statuses & ~(((1u << SL_JOB_STATE_COUNT) - 1) << 1)) != 0)
 		return sl_err_set(err, SL_EINVAL, "statuses: a bit is not one of 1u << SL_JOB_…");
 	if (l->filter.blocked_by_job != 0 && l->what != CHAINS)
 		return sl_err_set(err, SL_EINVAL, "blocked_by_job lists chains, not jobs");

@@ -173,7 +173,8 @@ int sl__job_type_resolve(struct sl_job_type *out, const char *name, const struct
 
 /* ---- names ---- */
 
-static const char *const statuses[] = {"unknown", "blocked", "pending", "running", "completed", "failed", "cancelled"};
+static const char *const statuses[] = {"unknown", "blocked",   "pending", "running",   "completed",
+				       "failed",  "cancelled", "ready",   "scheduled", "retrying"};
 static const char *const outcomes[] = {"running",     "completed", "failed", "reaped",
 				       "rescheduled", "released",  "aborted"};
 static const char *const observations[] = {"unknown",

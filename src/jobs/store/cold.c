@@ -301,6 +301,64 @@ int sl__cold_retention_export(void *store, const char *name, uint64_t checkpoint
 	return s->ops->change(s, &query, NULL, false, &n, err);
 }
 
+/* ---- requests that are answered once ---- */
+
+#define REQUESTS_PRUNED 20 /* whose time is over, per request that is kept: so there is no heap of them */
+
+struct request {
+	const char *hash; /* of the request that comes now */
+	bool same;
+	struct sl_kept_answer *kept;
+};
+
+static int visit_answer(const struct sl__cold_row *row, void *ctx)
+{
+	struct request *r = ctx;
+	const char *hash = sl__cold_text(row, 0), *answer = sl__cold_text(row, 1);
+	r->kept->found = true;
+	r->same = hash != NULL && strcmp(hash, r->hash) == 0 && answer != NULL;
+	return r->same ? r->kept->fn(answer, r->kept->ctx) : 0;
+}
+
+int sl__cold_request_take(void *store, sl_store_tx *tx, const struct sl_once *once, struct sl_kept_answer *kept,
+			  struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	const struct sl_store_scope scope = {.tx = tx};
+	char hash[2 * sizeof(once->hash) + 1];
+	struct request request = {.hash = hash, .kept = kept};
+	size_t n = 0;
+	*sl__hex(hash, once->hash, sizeof(once->hash)) = '\0';
+	const struct sl__cold_query prune = {.stmt = SL__COLD_REQUEST_PRUNE,
+					     COLD_VALUES(COLD_INT(REQUESTS_PRUNED), COLD_NOW)};
+	const struct sl__cold_query take = {
+		.stmt = SL__COLD_REQUEST_TAKE,
+		COLD_VALUES(COLD_TEXT(once->key), COLD_TEXT(hash), COLD_INT(once->keep_ms), COLD_NOW)};
+	const struct sl__cold_query get = {
+		.stmt = SL__COLD_REQUEST_GET, COLD_VALUES(COLD_TEXT(once->key)), .row = visit_answer, .ctx = &request};
+	int rc = s->ops->change(s, &prune, &scope, false, &n, err);
+	if (rc == 0)
+		rc = s->ops->change(s, &take, &scope, false, &n, err);
+	kept->found = false;
+	if (rc != 0 || n > 0)
+		return rc;
+	rc = s->ops->read(s, tx, &get, 1, err);
+	if (rc == 0 && kept->found && !request.same)
+		rc = sl_err_set(err, SL_ECONFLICT, "the key was used for another request");
+	if (rc == 0 && !kept->found)
+		rc = sl_err_set(err, SL_EAGAIN, "the key's time has just ended; try again");
+	return rc;
+}
+
+int sl__cold_request_answer(void *store, sl_store_tx *tx, const char *key, const char *answer, struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	const struct sl__cold_query query = {.stmt = SL__COLD_REQUEST_ANSWER,
+					     COLD_VALUES(COLD_TEXT(key), COLD_TEXT(answer))};
+	size_t n;
+	return s->ops->change(s, &query, &(struct sl_store_scope){.tx = tx}, false, &n, err);
+}
+
 /* ---- the audit trail ---- */
 
 int sl__cold_audit_put(void *store, const struct sl_audit_record *records, size_t n, struct sl_err *err)
@@ -501,7 +559,8 @@ struct sl_job sl__cold_job(const struct sl__cold_row *row)
 			       .ended_ms = sl__cold_time_ms(row, 18),
 			       .leased_until_ms = sl__cold_time_ms(row, 19),
 			       .blockers_open = (uint32_t)sl__cold_number(row, 20),
-			       .charged = (int32_t)sl__cold_number(row, 21)};
+			       .charged = (int32_t)sl__cold_number(row, 21),
+			       .state = (enum sl_job_status)sl__cold_number(row, 22)};
 }
 
 struct sl_chain sl__cold_chain(const struct sl__cold_row *row)
@@ -516,14 +575,15 @@ struct sl_chain sl__cold_chain(const struct sl__cold_row *row)
 				 .error = sl__cold_text(row, 7),
 				 .key = sl__cold_text(row, 8),
 				 .created_ms = sl__cold_time_ms(row, 9),
-				 .ended_ms = sl__cold_time_ms(row, 10)};
+				 .ended_ms = sl__cold_time_ms(row, 10),
+				 .state = (enum sl_job_status)sl__cold_number(row, 11)};
 }
 
 static int visit_job(const struct sl__cold_row *row, void *ctx)
 {
 	struct visit *v = ctx;
 	struct sl_job job = sl__cold_job(row);
-	job.from_http = sl__cold_number(row, 22) != 0;
+	job.from_http = sl__cold_number(row, 23) != 0;
 	v->n++;
 	return v->fn.job(&job, v->ctx);
 }
@@ -538,7 +598,7 @@ static int visit_chain(const struct sl__cold_row *row, void *ctx)
 
 int sl__cold_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err)
 {
-	struct visit v = {.tx = tx, .values = {COLD_INT(id)}, .n_values = 1, .fn.job = fn, .ctx = ctx};
+	struct visit v = {.tx = tx, .values = {COLD_INT(id), COLD_NOW}, .n_values = 2, .fn.job = fn, .ctx = ctx};
 	int rc = cold_rows(store, SL__COLD_GET_JOB, visit_job, &v, err);
 	if (rc == 0 && v.n == 0)
 		rc = sl__no_job(id, err);
@@ -547,7 +607,7 @@ int sl__cold_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, v
 
 int sl__cold_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err)
 {
-	struct visit v = {.tx = tx, .values = {COLD_INT(id)}, .n_values = 1, .fn.chain = fn, .ctx = ctx};
+	struct visit v = {.tx = tx, .values = {COLD_INT(id), COLD_NOW}, .n_values = 2, .fn.chain = fn, .ctx = ctx};
 	int rc = cold_rows(store, SL__COLD_GET_CHAIN, visit_chain, &v, err);
 	if (rc == 0 && v.n == 0)
 		rc = sl__no_chain(id, err);
@@ -615,7 +675,8 @@ static int visit_group(const struct sl__cold_row *row, void *ctx)
 					     .count = sl__cold_id(row, 2),
 					     .first_ms = sl__cold_time_ms(row, 3),
 					     .last_ms = sl__cold_time_ms(row, 4),
-					     .sample_id = sl__cold_id(row, 5)};
+					     .sample_id = sl__cold_id(row, 5),
+					     .retrying = sl__cold_id(row, 6)};
 	v->n++;
 	return v->fn.group(&group, v->ctx);
 }

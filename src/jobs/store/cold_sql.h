@@ -11,13 +11,15 @@
  *	COLD_OPEN(b)               whether the edge b is not done
  *	COLD_NEXT COLD_LAST        the times of a schedule
  *	COLD_NEXT_OR_NULL          its next time, or NULL when it is paused
- *	COLD_AT COLD_TS COLD_ENDED the times of a record, of an event, and of the end of a job
+ *	COLD_AT COLD_TS            the times of a record and of an event
  *	COLD_STARTED COLD_SEEN COLD_UNTIL COLD_ERROR_AT  the times of a worker
  *	COLD_CLOCK(n)              the store's clock, which is parameter n where the database has no clock
  *	COLD_LATER(n, m)           the same and parameter m, in milliseconds
+ *	COLD_SKIP_LOCKED           after a query in COLD_IN: leave out what another transaction has locked
  *	COLD_CHAINS                the ids of a record's chains as a text
- *	COLD_FAILED                id, type, end and line of the failed jobs below an id (1), newest first, at most (2)
- *	COLD_FAILED_ID             the id of a failed job, below an id (1), newest first
+ *	COLD_FAILED                id, type, first_at, last_at, again (0 or 1) and line of the jobs that failed or are
+ *	                           tried again, below an id (1), newest first, at most (2)
+ *	COLD_FAILED_ID             their ids, and at least one more
  *	COLD_ANY_TYPE(n)           whether the type is in the list of parameter n, or the list is NULL
  *	COLD_GET_JOB COLD_GET_CHAIN COLD_ATTEMPTS COLD_OUTSTANDING COLD_LEASES COLD_EVENTS_OF_JOB COLD_EVENTS_ALL
  *
@@ -85,6 +87,15 @@
 	X(TARGET_ID, "SELECT value FROM " COLD_TABLE("meta") " WHERE name='target_id'") \
 	X(PAUSE, "INSERT INTO " COLD_TABLE("paused") "(type) VALUES(" COLD_P(1, "text") ") ON CONFLICT DO NOTHING") \
 	X(RESUME, "DELETE FROM " COLD_TABLE("paused") " WHERE type=" COLD_P(1, "text")) \
+	X(REQUEST_TAKE, "INSERT INTO " COLD_TABLE("request") " AS r (key,hash," COLD_UNTIL ",answer) VALUES(" \
+		COLD_P(1, "text") "," COLD_P(2, "text") "," COLD_LATER(4, 3) ",NULL) ON CONFLICT(key) DO UPDATE SET" \
+		" hash=excluded.hash," COLD_UNTIL "=excluded." COLD_UNTIL ",answer=NULL WHERE r." COLD_UNTIL "<=" \
+		COLD_CLOCK(4)) \
+	X(REQUEST_GET, "SELECT hash,answer FROM " COLD_TABLE("request") " WHERE key=" COLD_P(1, "text")) \
+	X(REQUEST_ANSWER, "UPDATE " COLD_TABLE("request") " SET answer=" COLD_P(2, "text") " WHERE key=" COLD_P(1, "text")) \
+	X(REQUEST_PRUNE, "DELETE FROM " COLD_TABLE("request") " WHERE key " COLD_IN("SELECT key FROM " \
+		COLD_TABLE("request") " WHERE " COLD_UNTIL "<=" COLD_CLOCK(2) " ORDER BY " COLD_UNTIL " LIMIT " \
+		COLD_P(1, "bigint") COLD_SKIP_LOCKED)) \
 	X(CRON_PUT, "INSERT INTO " COLD_TABLE("cron") "(name,spec,type,input,priority,catch_up," COLD_NEXT ",from_http)" \
 		" VALUES(" COLD_P(1, "text") "," COLD_P(2, "text") "," COLD_P(3, "text") "," COLD_P(4, "text") "," \
 		COLD_P(5, "bigint") "," COLD_P(6, "boolean") "," COLD_P(7, "timestamptz") "," COLD_P(8, "boolean") ")" \
@@ -103,7 +114,7 @@
 	X(ATTEMPTS, COLD_ATTEMPTS) \
 	X(OUTSTANDING, COLD_OUTSTANDING) \
 	X(LEASES, COLD_LEASES) \
-	X(ERRORS, "SELECT type,line,count(*) AS n,min(" COLD_ENDED "),max(" COLD_ENDED "),max(id) AS newest" \
+	X(ERRORS, "SELECT type,line,count(*) AS n,min(first_at),max(last_at),max(id) AS newest,sum(again)" \
 		" FROM (" COLD_FAILED ") e WHERE " COLD_ANY_TYPE(3) \
 		" GROUP BY type,line ORDER BY n DESC,newest DESC LIMIT " COLD_P(4, "bigint")) \
 	X(ERRORS_REACHED, COLD_FAILED_ID " LIMIT 1 OFFSET " COLD_P(2, "bigint")) \

@@ -13,6 +13,8 @@
  *	pending, blocked          read whole up to SL__LIST_SMALL_MAX. Beyond that, in the order of ids from each group of
  *	                          the queues (type and priority), since no index has all of them in that order. A chain
  *	                          past its first job is then found among the jobs that continue a chain
+ *	ready, scheduled,         the same, of those parts of the queues that can have them; what is retrying is in an
+ *	retrying                  index in the order of ids
  *	anything else             a walk along the ids: the floor is where `scan` ids end
  *
  * Invariants:
@@ -22,8 +24,9 @@
  */
 #include "jobs/store/list.h"
 
-#define STATUSES 0x7eu
 #define HAS(mask, status) (((mask) >> (status)) & 1u)
+#define BIT(status) (1u << (status))
+#define STATES (BIT(SL_JOB_READY) | BIT(SL_JOB_SCHEDULED) | BIT(SL_JOB_RETRYING))
 #define LIMIT_DEFAULT 100u
 #define LIMIT_MAX 10000u
 #define SCAN_DEFAULT 20000 /* ids that a source gives at a time where the caller sets no bound */
@@ -40,17 +43,26 @@ struct list {
 	uint32_t n_visited;
 	uint64_t last; /* the id of the last row that was visited */
 	bool chains;
-	bool by_ids;                   /* only ids can be listed; otherwise the list walks along all ids */
-	bool many[SL_JOB_RUNNING + 1]; /* of this status there are too many to read it whole */
-	uint32_t mask, limit;
+	bool by_ids;                       /* only ids can be listed; otherwise the list walks along all ids */
+	bool many[SL_JOB_STATE_COUNT + 1]; /* of this status or state there are too many to read it whole */
+	uint32_t mask;                     /* the filter's statuses; with PENDING, no states */
+	uint32_t limit;
 	uint64_t after; /* the cursor; 0: from the end */
 	uint64_t floor; /* the last id of the page; 0: no bound */
 };
 
 /* ---- building a query ---- */
 
+/* Append SQL; an @ in it is the time now. */
 static void put_sql(struct list *l, const char *sql)
 {
+	static const struct sl__cold_value now = {.kind = SL__COLD_NOW};
+	for (const char *at; (at = strchr(sql, '@')) != NULL; sql = at + 1) {
+		(void)sl__buf_append(&l->sql, sql, (size_t)(at - sql));
+		(void)sl__buf_str_append(&l->sql, l->d->now);
+		if (*l->d->now == '?')
+			(void)sl__buf_append(&l->values, &now, sizeof(now));
+	}
 	(void)sl__buf_str_append(&l->sql, sql);
 }
 
@@ -181,7 +193,7 @@ static uint64_t source_bound(const struct list *l, uint64_t source)
 {
 	if (source == SL_JOB_COMPLETED) /* the jobs that continue chains */
 		return l->filter->scan != 0 ? l->filter->scan : SCAN_DEFAULT;
-	if (source > SL_JOB_COMPLETED)
+	if (source == SL_JOB_FAILED || source == SL_JOB_CANCELLED)
 		return given(l, false);
 	return l->many[source] ? given(l, l->d->parts[source][0].group != NULL) : UINT64_MAX;
 }
@@ -198,7 +210,8 @@ static void put_parts(struct list *l, enum sl_job_status status, uint64_t n)
 			(void)sl__buf_printf(&l->sql, "SELECT %s AS id FROM %s%s", l->d->each_id, p->group, l->d->each);
 		else
 			put_sql(l, "SELECT x.id FROM (");
-		(void)sl__buf_printf(&l->sql, "SELECT %s AS id %s", p->id, p->from);
+		(void)sl__buf_printf(&l->sql, "SELECT %s AS id ", p->id);
+		put_sql(l, p->from);
 		put_range(l, p->id);
 		put_int(l, " LIMIT ", n);
 		put_sql(l, p->group != NULL ? l->d->each_end : ") x");
@@ -220,7 +233,7 @@ static void put_source(struct list *l, enum sl_job_status source)
 		(void)sl__buf_printf(&l->sql, "SELECT c.chain_id AS id %s", l->d->continued);
 		put_range(l, "c.chain_id");
 		put_int(l, " LIMIT ", n);
-	} else if (source > SL_JOB_COMPLETED) {
+	} else if (source == SL_JOB_FAILED || source == SL_JOB_CANCELLED) {
 		const char *id = l->chains ? "x.chain_id" : "x.id";
 		(void)sl__buf_printf(&l->sql, "SELECT %s AS id %s%d", id,
 				     l->chains ? l->d->stopped_chains : l->d->stopped, source);
@@ -245,7 +258,7 @@ static int find_in_sources(struct list *l, bool many, struct sl_err *err)
 	if (many)
 		(void)sl__buf_printf(&l->sql, ", %s SELECT 0 AS source, %s AS id", l->d->groups, l->d->n_groups);
 	const char *between = many ? " UNION ALL " : " ";
-	for (enum sl_job_status s = SL_JOB_BLOCKED; s <= SL_JOB_CANCELLED; s++) {
+	for (enum sl_job_status s = SL_JOB_BLOCKED; s <= SL_JOB_STATE_COUNT; s++) {
 		bool continued = s == SL_JOB_COMPLETED && l->chains && many;
 		if (!HAS(l->mask, s) && !continued)
 			continue;
@@ -267,7 +280,7 @@ static uint64_t nearer(const struct list *l, uint64_t a, uint64_t b)
 static int find_by_status(struct list *l, bool *too_many_groups, struct sl_err *err)
 {
 	const struct sl__list_found *row;
-	uint64_t n[SL_JOB_CANCELLED + 1], last[SL_JOB_CANCELLED + 1];
+	uint64_t n[SL_JOB_STATE_COUNT + 1], last[SL_JOB_STATE_COUNT + 1];
 	bool many = false, again = true;
 	memset(l->many, 0, sizeof(l->many));
 	while (again) {
@@ -286,8 +299,8 @@ static int find_by_status(struct list *l, bool *too_many_groups, struct sl_err *
 		}
 		/* What turns out to be large is read again, along with the others, by groups. */
 		again = false;
-		for (enum sl_job_status s = SL_JOB_BLOCKED; s <= SL_JOB_PENDING; s++)
-			if (!l->many[s] && n[s] > SL__LIST_SMALL_MAX)
+		for (enum sl_job_status s = SL_JOB_BLOCKED; s <= SL_JOB_STATE_COUNT; s++)
+			if (l->d->parts[s][0].from != NULL && !l->many[s] && n[s] > SL__LIST_SMALL_MAX)
 				l->many[s] = many = again = true;
 	}
 	*too_many_groups = last[0] > SL__LIST_GROUPS_MAX;
@@ -296,7 +309,7 @@ static int find_by_status(struct list *l, bool *too_many_groups, struct sl_err *
 	for (size_t i = 0; i < l->found.len / sizeof(*row); i++)
 		if (row[i].source != 0)
 			(void)sl__buf_append(&l->ids, &row[i].id, sizeof(row[i].id));
-	for (enum sl_job_status s = SL_JOB_BLOCKED; s <= SL_JOB_CANCELLED; s++)
+	for (enum sl_job_status s = SL_JOB_BLOCKED; s <= SL_JOB_STATE_COUNT; s++)
 		if (n[s] >= source_bound(l, s))
 			l->floor = nearer(l, l->floor, last[s]);
 	l->by_ids = true;
@@ -318,7 +331,7 @@ static int find_candidates(struct list *l, struct sl_err *err)
 		if (rc != 0 || !too_many_groups)
 			return rc;
 		/* What ended before the oldest pending job is not walked through. A chain may be older than its job. */
-		if (!l->chains && f->ascending && l->mask == 1u << SL_JOB_PENDING) {
+		if (!l->chains && f->ascending && (l->mask & ~(BIT(SL_JOB_PENDING) | STATES)) == 0) {
 			uint64_t oldest = 0;
 			rc = l->db->oldest_pending(&oldest, err, l->db->ctx);
 			if (rc != 0)
@@ -377,18 +390,19 @@ static void put_candidates(struct list *l)
 
 static void put_statuses(struct list *l)
 {
-	const uint32_t live = 1u << SL_JOB_BLOCKED | 1u << SL_JOB_PENDING | 1u << SL_JOB_RUNNING;
-	uint32_t statuses = l->filter->statuses;
+	const uint32_t live = BIT(SL_JOB_BLOCKED) | BIT(SL_JOB_PENDING) | BIT(SL_JOB_RUNNING);
+	uint32_t statuses = l->mask;
 	if (statuses == 0)
 		return;
 	/* Whether a chain has ended can be seen in its first job, before the one that it is at is read. */
 	if (l->chains && l->d->head_status != NULL) {
 		(void)sl__buf_printf(&l->sql, " AND (1 << %s) & ", l->d->head_status);
-		put_int(l, "", (statuses & live) != 0 ? statuses | live : statuses);
+		put_int(l, "", (statuses & (live | STATES)) != 0 ? statuses | live : statuses);
 		put_sql(l, " <> 0");
 	}
-	(void)sl__buf_printf(&l->sql, " AND (1 << %s) & ", l->d->status);
-	put_int(l, "", statuses);
+	put_sql(l, " AND (1 << ");
+	put_sql(l, (statuses & STATES) != 0 ? l->d->state : l->d->status);
+	put_int(l, ") & ", statuses);
 	put_sql(l, " <> 0");
 }
 
@@ -503,7 +517,7 @@ int sl__list(const struct sl__list_db *db, const struct sl_job_filter *filter, c
 	struct list l = {
 		.db = db, .d = db->dialect, .filter = f, .to = to, .chains = to->chain != NULL, .after = f->after};
 	int rc;
-	l.mask = f->statuses & STATUSES;
+	l.mask = HAS(f->statuses, SL_JOB_PENDING) ? f->statuses & ~STATES : f->statuses;
 	l.limit = f->limit == 0 ? LIMIT_DEFAULT : SL_MIN(f->limit, LIMIT_MAX);
 	sl__buf_init(&l.sql, db->env);
 	sl__buf_init(&l.values, db->env);

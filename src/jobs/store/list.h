@@ -13,7 +13,7 @@
 #define SL__LIST_SMALL_MAX 10000 /* a status with at most this many jobs is read whole */
 #define SL__LIST_GROUPS_MAX 1000 /* groups of the queues; with more, the list walks along the ids */
 
-/* A row of the queries that find ids: the status whose source found it, or 0, and the id. */
+/* A row of the queries that find ids: the status or state whose source found it, or 0, and the id. */
 struct sl__list_found {
 	uint64_t source, id;
 };
@@ -25,6 +25,7 @@ struct sl__list_part {
 	const char *id;
 };
 
+/* In each text an @ stands for the time now. */
 struct sl__list_dialect {
 	bool numbered;                   /* placeholders are $1::type, not ? */
 	const char *job, *blocker;       /* tables */
@@ -32,19 +33,21 @@ struct sl__list_dialect {
 	const char *in_ids, *in_ids_end; /* around a placeholder for SL__COLD_IDS */
 	const char *each, *each_end;     /* around a subquery that runs once per row of the table before it */
 	const char *each_id;             /* the column of its ids */
+	const char *now;                 /* the time now: an expression, or a ? */
 	const char *created, *ended;     /* columns */
 	const char *find;                /* the function that finds a text in a text */
 	const char *length, *length_end; /* around a text: its length in bytes */
 	const char *error_line;          /* the first line of the error of j */
 	const char *status;              /* the status of j, with SL_JOB_RUNNING */
+	const char *state;               /* its state */
 	const char *head_status;         /* the status of a chain as far as its first job has it; may be NULL */
 	const char *leases;              /* the table of running jobs, for a WITH */
 	const char *jobs, *chains;       /* SELECT … FROM … WHERE true, with [column] for input, output, progress */
 	const char *blocked_chains;      /* the same as chains, up to the WHERE: joined with what a job waits for */
-	const char *whole[SL_JOB_RUNNING + 1]; /* per status that is not final: SELECT … AS id */
-	const char *groups;                    /* the tables of groups, for a WITH RECURSIVE */
+	const char *whole[SL_JOB_STATE_COUNT + 1]; /* per status or state that is not final: SELECT … AS id */
+	const char *groups;                        /* the tables of groups, for a WITH RECURSIVE */
 	const char *n_groups; /* an expression: how many groups there are, counted to one over the bound */
-	struct sl__list_part parts[SL_JOB_RUNNING][2]; /* per status that may be too large to be read whole */
+	struct sl__list_part parts[SL_JOB_STATE_COUNT + 1][2]; /* per one that may be too large to be read whole */
 	const char *stopped,
 		*stopped_chains; /* FROM … WHERE of the index of failed and cancelled jobs x, up to status= */
 	const char *continued;   /* FROM … WHERE of the jobs c that are not the first of their chain */

@@ -241,6 +241,13 @@ struct sl_settle {
 	bool last_of_claim; /* nothing of the claim is left after this one: its lease goes */
 };
 
+/* The answer that is kept for a request. fn is called with it if there is one; it lives until fn returns. */
+struct sl_kept_answer {
+	bool found; /* out */
+	int (*fn)(const char *answer, void *ctx);
+	void *ctx;
+};
+
 /* Chains, or jobs. */
 struct sl_ids {
 	const uint64_t *ids;
@@ -458,6 +465,12 @@ struct sl_store_ops {
 	 * that whose job was deleted are removed, too. */
 	int (*prune)(void *store, int64_t before_ms, uint32_t limit, const struct sl_store_scope *scope, size_t *n,
 		     struct sl_err *err);
+	/* In an open transaction: take the key of a request that is answered once, until its time is over. Unless an
+	 * answer is found, request_answer keeps one. SL_ECONFLICT: the key is that of another request. Waits for a
+	 * transaction that has the key. Of once only key, hash and keep_ms matter. */
+	int (*request_take)(void *store, sl_store_tx *tx, const struct sl_once *once, struct sl_kept_answer *kept,
+			    struct sl_err *err);
+	int (*request_answer)(void *store, sl_store_tx *tx, const char *key, const char *answer, struct sl_err *err);
 	/* Report when the chain ends (SL_NOTE_CHAIN_ENDED): *status is where it is now, after that is set. */
 	int (*watch)(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err);
 

@@ -21,6 +21,7 @@
 	X(target_id) X(pause) X(get_job) X(get_chain) X(attempts) X(outstanding) X(cron_put) X(cron_remove) X(cron_list) \
 	X(events_read) X(events_newest) X(event_streams) X(leases) X(errors) X(audit_put) X(audit_list) X(audit_prune) \
 	X(heartbeat) X(heartbeat_end) X(heartbeats) X(history_put) X(history_roll) X(history) \
+	X(request_take) X(request_answer) \
 	X(retain_events) X(retain_marks) X(retention_read) X(retention_limits) X(retention_turn) X(retention_export)
 /* clang-format on */
 

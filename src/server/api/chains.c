@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chains: start, show and steer them, one at a time; bulk starts. */
+#include "base/sha256.h"
 #include "base/time.h"
 #include "server/api/api.h"
 
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #define BULK_MAX 10000
+#define ONCE_HEADER "Idempotency-Key"
 #define AFTER_MAX 10000 /* ids in "after" of one request: each is an edge that a transaction checks and writes */
 #define SHOWN_MAX 1000  /* jobs, blockers and waiting chains in one answer */
 #define WINDOW_MAX_MS INT64_C(315360000000) /* ten years */
@@ -87,11 +89,47 @@ static void out_started(struct srv_out *o, const struct sl_started *s)
 	srv_out_close(o, '}');
 }
 
+/* The chains of one request. */
+struct bulk {
+	struct start *starts;
+	struct sl_new_chain *chains;
+	struct sl_started *started;
+	size_t n;
+};
+
+/* Start chains; with an Idempotency-Key once, for that client, path and key. The same body then gets the same answer,
+ * from every server of the store, for 24 hours. */
+static int start_chains(srv_request *r, sl_jobs *jobs, const struct bulk *b, struct sl_err *err)
+{
+	const char *key = srv_header(r, ONCE_HEADER);
+	if (key == NULL)
+		return sl_jobs_enqueue_many(jobs, NULL, b->chains, b->n, b->started, err);
+	char named[1001];
+	struct sl_once once = {.key = named, .chains = b->chains, .n_chains = b->n, .out = b->started};
+	size_t len, key_len = strlen(key);
+	const void *body = srv_body(r, &len);
+	for (size_t i = 0; i < key_len; i++)
+		key_len = key[i] >= 0x20 && key[i] < 0x7f ? key_len : 0;
+	if (key_len == 0 || key_len > 255)
+		return sl_err_set(err, SL_EINVAL, ONCE_HEADER ": must be 1 to 255 printable ASCII characters");
+	if (snprintf(named, sizeof(named), "%s %s %s", srv_path(r), key, srv_actor(r)) >= (int)sizeof(named))
+		return sl_err_set(err, SL_EINVAL, ONCE_HEADER ": too long together with the name of the token");
+	int rc = sl__sha256(body, len, once.hash, err);
+	if (rc == 0)
+		rc = sl_jobs_enqueue_once(jobs, &once, err);
+	if (rc == 0 && once.again)
+		srv_set_header(r, "Idempotent-Replayed", "true");
+	return rc;
+}
+
 /* A blocker that does not exist is a mistake of the client, not a missing resource. */
 static void start_failed(srv_request *r, struct sl_err *err)
 {
 	if (err->code == SL_ENOENT)
 		srv_error(r, 422, "refused", "after: %s", err->msg);
+	else if (err->code == SL_ECONFLICT)
+		srv_error(r, 422, "refused",
+			  ONCE_HEADER ": the key was used in the last 24 hours with another body; use a new key");
 	else
 		srv_fail(r, err);
 }
@@ -123,7 +161,8 @@ void srv_chains_start(srv_request *r, void *ctx)
 	struct srv_change c;
 	struct sl_started started;
 	if (read_request(r, &s) && srv_change_begin(r, api->core, &c)) {
-		int rc = sl_jobs_enqueue(c.jobs, NULL, &s.chain, &started, &err);
+		const struct bulk one = {.chains = &s.chain, .started = &started, .n = 1};
+		int rc = start_chains(r, c.jobs, &one, &err);
 		srv_change_end(&c);
 		answer_start(r, rc, &err, &started);
 	}
@@ -151,11 +190,12 @@ void srv_chains_start_many(srv_request *const *all, size_t n, void *ctx)
 		return;
 	j->n = j->n_records = 0;
 	for (size_t i = 0; i < n; i++) {
-		/* A chain with a key or blockers may have to wait for another transaction; the others do not wait
-		 * with it. */
+		/* A chain with a key or blockers, and a start that is done once, may have to wait for another
+		 * transaction; the others do not wait with it. */
 		struct start *s = &j->start[j->n];
 		*s = (struct start){0};
-		if (read_request(all[i], s) && s->chain.key == NULL && s->chain.job.n_blockers == 0) {
+		if (srv_header(all[i], ONCE_HEADER) == NULL && read_request(all[i], s) && s->chain.key == NULL &&
+		    s->chain.job.n_blockers == 0) {
 			j->r[j->n] = all[i];
 			j->chain[j->n++] = s->chain;
 			/* A row for every start would cost as much as the start: requests of one client that follow
@@ -193,13 +233,6 @@ void srv_chains_start_many(srv_request *const *all, size_t n, void *ctx)
 }
 
 /* ---- many of one client ---- */
-
-struct bulk {
-	struct start *starts;
-	struct sl_new_chain *chains;
-	struct sl_started *started;
-	size_t n;
-};
 
 static bool read_bulk(srv_request *r, struct bulk *b)
 {
@@ -247,7 +280,7 @@ void srv_chains_bulk(srv_request *r, void *ctx)
 	struct srv_change c;
 	struct srv_out o = {0};
 	if (srv_in_query(r, NULL) && read_bulk(r, &b) && srv_change_begin(r, api->core, &c)) {
-		int rc = sl_jobs_enqueue_many(c.jobs, NULL, b.chains, b.n, b.started, &err);
+		int rc = start_chains(r, c.jobs, &b, &err);
 		srv_change_end(&c);
 		if (rc != 0) {
 			start_failed(r, &err);
@@ -285,6 +318,7 @@ static int add_neighbour(const struct sl_chain *chain, void *ctx)
 	SRV_FIELD(o, "id", id, chain->id);
 	SRV_FIELD(o, "type", str, chain->type);
 	SRV_FIELD(o, "status", str, sl_job_status_name(chain->status));
+	SRV_FIELD(o, "state", str, sl_job_status_name(chain->state));
 	return srv_out_end(o);
 }
 

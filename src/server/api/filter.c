@@ -13,10 +13,11 @@ static bool add_status(srv_request *r, struct srv_filter *f, const char *name)
 {
 	enum sl_job_status status = sl_job_status_from(name);
 	if (status == 0) {
-		srv_error(
-			r, 400, "invalid",
-			"status: unknown status '%.40s'; use blocked, pending, running, completed, failed or cancelled",
-			name);
+		srv_error(r, 400, "invalid",
+			  "status: unknown status '%.40s'; use ready, scheduled, retrying, pending (all three), "
+			  "blocked, running, "
+			  "completed, failed or cancelled",
+			  name);
 		return false;
 	}
 	f->f.statuses |= 1u << status;

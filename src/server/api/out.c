@@ -28,6 +28,7 @@ void srv_out_job(struct srv_out *o, const struct sl_job *job)
 	SRV_FIELD(o, "chain_id", id, job->chain_id);
 	SRV_FIELD(o, "type", str, job->type);
 	SRV_FIELD(o, "status", str, sl_job_status_name(job->status));
+	SRV_FIELD(o, "state", str, sl_job_status_name(job->state));
 	SRV_FIELD(o, "attempt", int, job->attempt);
 	SRV_FIELD(o, "priority", int, job->priority);
 	out_data(o, "input", job->input);
@@ -55,6 +56,7 @@ void srv_out_chain(struct srv_out *o, const struct sl_chain *chain)
 	SRV_FIELD(o, "type", str, chain->type);
 	SRV_FIELD(o, "at_type", str, chain->at_type);
 	SRV_FIELD(o, "status", str, sl_job_status_name(chain->status));
+	SRV_FIELD(o, "state", str, sl_job_status_name(chain->state));
 	out_data(o, "input", chain->input);
 	out_data(o, "output", chain->output);
 	SRV_FIELD(o, "error", str, chain->error);

@@ -324,7 +324,8 @@ static void out_sample(struct srv_out *o, const struct sample *x)
 	for (enum sl_job_status s = SL_JOB_BLOCKED; s <= SL_JOB_CANCELLED; s++)
 		SRV_FIELD(o, sl_job_status_name(s), int, (int64_t)x->by[s]);
 	srv_out_close(o, '}');
-	SRV_FIELD(o, "due", int, (int64_t)x->due);
+	SRV_FIELD(o, "ready", int, (int64_t)x->due);
+	SRV_FIELD(o, "scheduled", int, (int64_t)(x->by[SL_JOB_PENDING] - x->due - x->retrying));
 	SRV_FIELD(o, "retrying", int, (int64_t)x->retrying);
 	srv_out_begin(o, "rates", '{');
 	SRV_FIELD(o, "enqueued", real, x->enqueued);
@@ -403,7 +404,8 @@ void srv_pipeline_show(srv_request *r, void *ctx)
 	srv_out_open(&o, '{');
 	SRV_FIELD(&o, "name", str, "jobs");
 	SRV_FIELD(&o, "pending", int, (int64_t)x.by[SL_JOB_PENDING]);
-	SRV_FIELD(&o, "due", int, (int64_t)x.due);
+	SRV_FIELD(&o, "ready", int, (int64_t)x.due);
+	SRV_FIELD(&o, "scheduled", int, (int64_t)(x.by[SL_JOB_PENDING] - x.due - x.retrying));
 	SRV_FIELD(&o, "retrying", int, (int64_t)x.retrying);
 	SRV_FIELD(&o, "blocked", int, (int64_t)x.by[SL_JOB_BLOCKED]);
 	SRV_FIELD(&o, "failed", int, (int64_t)x.by[SL_JOB_FAILED]);

@@ -28,7 +28,8 @@ static void flush_type(struct types *t)
 	SRV_FIELD(&t->out, "type", str, t->type);
 	SRV_FIELD(&t->out, "paused", bool, t->paused);
 	SRV_FIELD(&t->out, "served", bool, srv_served(t->served, t->type));
-	SRV_FIELD(&t->out, "due", int, (int64_t)t->due);
+	SRV_FIELD(&t->out, "ready", int, (int64_t)t->due);
+	SRV_FIELD(&t->out, "scheduled", int, (int64_t)(t->by[SL_JOB_PENDING] - t->due - t->retrying));
 	SRV_FIELD(&t->out, "retrying", int, (int64_t)t->retrying);
 	for (enum sl_job_status s = SL_JOB_BLOCKED; s <= SL_JOB_CANCELLED; s++)
 		SRV_FIELD(&t->out, sl_job_status_name(s), int, (int64_t)t->by[s]);
@@ -107,6 +108,7 @@ static int add_error(const struct sl_error_group *g, void *ctx)
 	SRV_FIELD(o, "type", str, g->type);
 	SRV_FIELD(o, "error", str, g->error);
 	SRV_FIELD(o, "count", int, (int64_t)g->count);
+	SRV_FIELD(o, "retrying", int, (int64_t)g->retrying);
 	SRV_FIELD(o, "first_at", time, g->first_ms);
 	SRV_FIELD(o, "last_at", time, g->last_ms);
 	SRV_FIELD(o, "sample_id", id, g->sample_id);

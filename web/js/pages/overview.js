@@ -45,15 +45,15 @@ function tiles(signal) {
 }
 
 function backlog(signal) {
-  const { node, body } = table("Types with work", [{ name: "Type" }, { name: "Due", class: "num" }, { name: "Running", class: "num" }, { name: "Failed", class: "num" }, { name: "Oldest", class: "num" }]);
+  const { node, body } = table("Types with work", [{ name: "Type" }, { name: "Ready", class: "num" }, { name: "Running", class: "num" }, { name: "Failed", class: "num" }, { name: "Oldest", class: "num" }]);
   const box = h("div", {}, skeleton(4));
   const load = async () => {
     const { items } = await get("/types", { signal });
-    const busiest = items.sort((a, b) => b.due - a.due || b.running - a.running || b.failed - a.failed).slice(0, 6);
+    const busiest = items.sort((a, b) => b.ready - a.ready || b.running - a.running || b.failed - a.failed).slice(0, 6);
     reconcile(body, busiest, (x) => x.type, (x) => h("tr", {},
       cell("Type", link(`/jobs?type=${encodeURIComponent(x.type)}`, x.type, { class: "strong" }), x.paused ? [" ", tag("paused", "warn")] : !x.served && x.pending > 0 && [" ", tag("no worker serves this type", "warn")]),
-      numCell("Due", num(x.due)), numCell("Running", num(x.running)), numCell("Failed", x.failed ? h("span", { class: "bad-text" }, num(x.failed)) : "0"),
-      numCell("Oldest", x.due ? ago(x.oldest_at, "age") : "–")));
+      numCell("Ready", num(x.ready)), numCell("Running", num(x.running)), numCell("Failed", x.failed ? h("span", { class: "bad-text" }, num(x.failed)) : "0"),
+      numCell("Oldest", x.ready ? ago(x.oldest_at, "age") : "–")));
     if (node.parentNode !== box) fill(box, node);
   };
   load().catch(() => {});

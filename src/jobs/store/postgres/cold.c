@@ -78,7 +78,7 @@ static int pg_cold_change(void *store, const struct sl__cold_query *q, const str
 			  bool must_change, size_t *n, struct sl_err *err)
 {
 	struct pg_call call SL_CLEANUP(sl__pg_call_close);
-	int rc = sl__pg_call_open(&call, store, NULL, must_change ? PG_LONG : PG_ONCE, err);
+	int rc = sl__pg_call_open(&call, store, sl__scope_tx(scope), must_change ? PG_LONG : PG_ONCE, err);
 	if (rc != 0)
 		return rc;
 	if (!must_change)

@@ -12,6 +12,7 @@
  *	             off job and lease
  *	blocker      edges from a job to the chains it waits for, or waited
  *	dedup        keys in force
+ *	request      requests that are answered once, with their answers, until their time is over
  *	tally        how many jobs have gone from which status to which, 0 for none: what came less what went is the
  *	             number of rows of job with that type and status
  *	stopped      the jobs that failed or were cancelled, with their chains
@@ -84,14 +85,15 @@ static const char version_1[] =
 	" tried boolean NOT NULL DEFAULT false,"
 	" type text COLLATE \"C\" NOT NULL) WITH (" QUEUE_STORAGE ");"
 	"CREATE INDEX ready_order ON {s}.ready (type, solo, priority, id);"
-	"CREATE INDEX ready_tried ON {s}.ready (type) WHERE tried;"
+	/* Of those that failed or were lost before. */
+	"CREATE INDEX ready_tried ON {s}.ready (id) WHERE tried;"
 	"CREATE TABLE {s}.sched ("
 	" id bigint NOT NULL, fence bigint NOT NULL, due timestamptz NOT NULL, priority integer NOT NULL,"
 	" solo boolean NOT NULL DEFAULT false, tried boolean NOT NULL,"
 	" type text COLLATE \"C\" NOT NULL) WITH (" QUEUE_STORAGE ");"
 	"CREATE INDEX sched_order ON {s}.sched (type, due, id);"
 	"CREATE INDEX sched_oldest ON {s}.sched (type, id);"
-	"CREATE INDEX sched_tried ON {s}.sched (type) WHERE tried;"
+	"CREATE INDEX sched_tried ON {s}.sched (id) INCLUDE (type, due) WHERE tried;"
 	"CREATE TABLE {s}.lease ("
 	" claim uuid PRIMARY KEY, until timestamptz NOT NULL, claimed_at timestamptz NOT NULL,"
 	" started boolean NOT NULL, worker text NOT NULL, types text[] NOT NULL, ids bigint[] NOT NULL,"
@@ -111,6 +113,9 @@ static const char version_1[] =
 	"CREATE TABLE {s}.dedup ("
 	" key text COLLATE \"C\" PRIMARY KEY, chain_id bigint NOT NULL, scope smallint NOT NULL, until timestamptz);"
 	"CREATE INDEX dedup_chain ON {s}.dedup (chain_id);"
+	"CREATE TABLE {s}.request (key text COLLATE \"C\" PRIMARY KEY, hash text NOT NULL, until timestamptz NOT NULL,"
+	" answer text);"
+	"CREATE INDEX request_until ON {s}.request (until);"
 	"CREATE TABLE {s}.paused (type text COLLATE \"C\" PRIMARY KEY);"
 	"CREATE TABLE {s}.tally (type text COLLATE \"C\" NOT NULL, status smallint NOT NULL, n bigint NOT NULL,"
 	" was smallint NOT NULL) WITH (" QUEUE_STORAGE ");"

@@ -169,19 +169,24 @@ static const char prune_some_events[] =
 
 /* ---- reading ---- */
 
+/* The state of job j, which may run. */
+#define STATE                                                                                                          \
+	"CASE WHEN run.until IS NOT NULL THEN 3 WHEN j.status <> 2 THEN j.status"                                      \
+	" WHEN j.scheduled_for IS NULL OR j.scheduled_for <= " NOW " THEN 7 WHEN j.charged > 0 THEN 9 ELSE 8 END"
+
 /* $1 id */
 static const char get_job[] =
 	"SELECT j.id, j.chain_id, j.prev_id, j.next_id, j.type, CASE WHEN run.until IS NULL THEN j.status ELSE 3 END,"
 	" CASE WHEN run.until IS NULL THEN j.attempt ELSE j.fence::integer END, j.priority, j.input, j.output, j.error, j.progress,"
 	" j.key, j.traceparent, coalesce(run.worker, j.leased_by), j.created_at, j.scheduled_for,"
 	" coalesce(run.claimed_at, j.started_at),"
-	" j.ended_at, run.until, j.blockers_open, j.charged,"
+	" j.ended_at, run.until, j.blockers_open, j.charged, " STATE ","
 	" (SELECT h.from_http FROM {s}.job h WHERE h.id = j.chain_id)"
 	" FROM {s}.job j " RUN_OF("j") " WHERE j.id = $1::bigint";
 
 static const char get_chain[] =
 	"SELECT h.id, j.id, h.type, j.type, CASE WHEN run.until IS NULL THEN j.status ELSE 3 END, h.input, j.output,"
-	" j.error, h.key, h.created_at, j.ended_at FROM {s}.job h JOIN {s}.job j ON j.id = coalesce(h.last_id, h.id)"
+	" j.error, h.key, h.created_at, j.ended_at, " STATE " FROM {s}.job h JOIN {s}.job j ON j.id = coalesce(h.last_id, h.id)"
 	" " RUN_OF("j") " WHERE h.id = $1::bigint AND h.id = h.chain_id";
 
 /* $1 job. A last row without an outcome says that the job exists. */
@@ -279,8 +284,20 @@ static const char claim_standing[] =
 
 /* ---- for cold_sql.h ---- */
 
-/* $1 below this id: failed jobs, the newest first. */
-#define FAILED_IDS "SELECT x.id FROM {s}.stopped x WHERE x.status = 5 AND x.id < $1::bigint ORDER BY x.id DESC"
+/* $1 below this id, $2 how many at least: jobs that failed, or are tried again, the newest first. */
+#define TRIED_IDS(queue)                                                                                               \
+	" UNION ALL (SELECT q.id, q.fence FROM {s}." queue " q WHERE q.tried AND q.id < $1 ORDER BY q.id DESC"         \
+	" LIMIT $2 + 1)"
+#define FAILED_IDS                                                                                                     \
+	"SELECT f.id, f.fence FROM ((SELECT x.id, NULL::bigint AS fence FROM {s}.stopped x WHERE x.status = 5"         \
+	" AND x.id < $1::bigint ORDER BY x.id DESC LIMIT $2::bigint + 1)" TRIED_IDS("sched")                           \
+		TRIED_IDS("ready") " UNION ALL SELECT u.id, u.fence FROM {s}.lease l CROSS JOIN LATERAL "              \
+				   "unnest(l.ids, l.fences) AS u(id, fence)"                                           \
+				   " WHERE u.id < $1) f ORDER BY f.id DESC"
+/* When job j failed, for the first or the last time. */
+#define FAILED_AT(order)                                                                                               \
+	"coalesce(j.ended_at, (SELECT a.ended_at FROM {s}.job_attempt a WHERE a.job_id = j.id AND a.outcome = 2"       \
+	" ORDER BY a.id " order " LIMIT 1))"
 
 #define COLD_TABLE(name) "{s}." name
 #define COLD_EVENT_TABLE "{s}.job_events"
@@ -293,17 +310,21 @@ static const char claim_standing[] =
 #define COLD_LAST "last_at"
 #define COLD_AT "at"
 #define COLD_TS "ts"
-#define COLD_ENDED "ended_at"
 #define COLD_STARTED "started_at"
 #define COLD_SEEN "seen_at"
 #define COLD_UNTIL "until"
 #define COLD_ERROR_AT "error_at"
 #define COLD_CLOCK(n) "clock_timestamp()"
 #define COLD_LATER(n, m) "clock_timestamp()+$" #m "::bigint*interval '1 millisecond'"
+#define COLD_SKIP_LOCKED " FOR UPDATE SKIP LOCKED"
 #define COLD_CHAINS "array_to_string(chains, ',')"
 #define COLD_FAILED                                                                                                    \
-	"SELECT j.id, j.type, j.ended_at, " SL__PG_ERROR_LINE " AS line FROM (" FAILED_IDS " LIMIT $2::bigint) x"      \
-	" JOIN {s}.job j ON j.id = x.id AND j.status = 5"
+	"SELECT j.id, j.type, " FAILED_AT("ASC") " AS first_at, " FAILED_AT(                                           \
+		"DESC") " AS last_at,"                                                                                 \
+			" (j.status = 2)::integer AS again, " SL__PG_ERROR_LINE " AS line FROM (" FAILED_IDS           \
+			" LIMIT $2) x"                                                                                 \
+			" JOIN {s}.job j ON j.id = x.id AND (x.fence IS NULL AND j.status = 5"                         \
+			" OR x.fence = j.fence AND j.status = 2 AND j.error IS NOT NULL)"
 #define COLD_FAILED_ID FAILED_IDS
 #define COLD_ANY_TYPE(n) "($" #n "::text[] IS NULL OR type = ANY ($" #n "))"
 #define COLD_GET_JOB get_job

@@ -91,6 +91,10 @@
 	X(EVENT_OWNERS)                                                                                                \
 	X(EVENT_OWN)                                                                                                   \
 	X(EVENT_ADOPT)                                                                                                 \
+	X(REQUEST_TAKE)                                                                                                \
+	X(REQUEST_GET)                                                                                                 \
+	X(REQUEST_ANSWER)                                                                                              \
+	X(REQUEST_PRUNE)                                                                                               \
 	X(PRUNE_MARKS)                                                                                                 \
 	X(RETAIN_PAGE)                                                                                                 \
 	X(RETAIN_EVENTS)                                                                                               \

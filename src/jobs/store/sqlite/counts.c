@@ -9,7 +9,7 @@
 /* A row of SQ_COUNTS. */
 struct type_count {
 	const char *type;
-	int64_t n[SQ_KINDS], running, sched_due;
+	int64_t n[SQ_KINDS], running, sched_due, retrying;
 	uint64_t oldest_came;                                  /* id of what is due and was not moved, 0: none */
 	uint64_t oldest_blocked, oldest_sched, oldest_running; /* ids, 0: none */
 	bool paused;
@@ -23,10 +23,11 @@ static void read_type(sqlite3_stmt *s, struct type_count *t)
 	t->running = sl__sqlite_i64(s, SQ_KINDS + 1);
 	t->paused = sqlite3_column_int(s, SQ_KINDS + 2) != 0;
 	t->sched_due = sl__sqlite_i64(s, SQ_KINDS + 3);
-	t->oldest_came = sl__sqlite_u64(s, SQ_KINDS + 4);
-	t->oldest_blocked = sl__sqlite_u64(s, SQ_KINDS + 5);
-	t->oldest_sched = sl__sqlite_u64(s, SQ_KINDS + 6);
-	t->oldest_running = sl__sqlite_u64(s, SQ_KINDS + 7);
+	t->retrying = sl__sqlite_i64(s, SQ_KINDS + 4);
+	t->oldest_came = sl__sqlite_u64(s, SQ_KINDS + 5);
+	t->oldest_blocked = sl__sqlite_u64(s, SQ_KINDS + 6);
+	t->oldest_sched = sl__sqlite_u64(s, SQ_KINDS + 7);
+	t->oldest_running = sl__sqlite_u64(s, SQ_KINDS + 8);
 }
 
 struct counting {
@@ -116,7 +117,7 @@ static int report_pending_count(struct counting *x, const struct type_count *t)
 					   .count = (uint64_t)n,
 					   .oldest_due_ms = due_us / 1000,
 					   .due = (uint64_t)(t->n[SQ_N_READY] + t->sched_due),
-					   .retrying = (uint64_t)(t->n[SQ_N_READY_TRIED] + t->n[SQ_N_SCHED_TRIED])};
+					   .retrying = (uint64_t)t->retrying};
 	if (rc != 0)
 		return rc;
 	return report_count(x, t, count, older(oldest, t->oldest_sched));

@@ -4,7 +4,20 @@
 #include "jobs/store/list.h"
 #include "jobs/store/sqlite/store.h"
 
-#define CHAINS "SELECT " SQ_CHAIN_COLUMNS("[h.input]", "[j.output]", "r.id") SQ_CHAIN_FROM
+#define STATE SQ_STATE("r.id", "@")
+#define CHAINS "SELECT " SQ_CHAIN_COLUMNS("[h.input]", "[j.output]", "r.id") "," STATE SQ_CHAIN_FROM
+
+#define READY_PART                                                                                                     \
+	{                                                                                                              \
+		.group = "g",                                                                                          \
+		.from = "FROM sluice_ready q WHERE q.type=g.type AND q.solo=g.solo AND q.priority=g.priority",         \
+		.id = "q.id"                                                                                           \
+	}
+#define SCHED_PART                                                                                                     \
+	{                                                                                                              \
+		.group = "k", .from = "FROM sluice_sched q INDEXED BY sluice_sched_oldest WHERE q.type=k.type",        \
+		.id = "q.id"                                                                                           \
+	}
 
 static const struct sl__list_dialect dialect = {
 	.job = "sluice_job",
@@ -16,6 +29,7 @@ static const struct sl__list_dialect dialect = {
 	.each = " CROSS JOIN json_each((SELECT json_group_array(id) FROM (",
 	.each_end = "))) x",
 	.each_id = "x.value",
+	.now = "?",
 	.created = "created_us",
 	.ended = "ended_us",
 	.find = "instr",
@@ -23,13 +37,18 @@ static const struct sl__list_dialect dialect = {
 	.length_end = " AS BLOB))",
 	.error_line = SQ_ERROR_LINE,
 	.status = "iif(r.id IS NULL,j.status,3)",
+	.state = STATE,
 	.leases = SQ_LEASED,
-	.jobs = "SELECT " SQ_JOB_COLUMNS("[j.input]", "[j.output]", "[j.progress]") SQ_JOB_FROM " WHERE true",
+	.jobs = "SELECT " SQ_JOB_COLUMNS("[j.input]", "[j.output]", "[j.progress]") "," STATE SQ_JOB_FROM " WHERE true",
 	.chains = CHAINS " WHERE h.id=h.chain_id",
 	.blocked_chains = CHAINS " JOIN sluice_blocker b ON b.chain_id=h.id AND b.job_id=",
 	.whole = {[SL_JOB_BLOCKED] = "SELECT id FROM sluice_job WHERE status=1",
 		  [SL_JOB_PENDING] = "SELECT id FROM sluice_ready UNION ALL SELECT id FROM sluice_sched",
-		  [SL_JOB_RUNNING] = "SELECT id FROM r"},
+		  [SL_JOB_RUNNING] = "SELECT id FROM r",
+		  [SL_JOB_READY] = "SELECT id FROM sluice_ready UNION ALL SELECT q.id FROM sluice_count c CROSS JOIN"
+				   " sluice_sched q ON q.type=c.type AND q.due_us<=@ WHERE c.sched>0",
+		  [SL_JOB_SCHEDULED] = "SELECT id FROM sluice_sched",
+		  [SL_JOB_RETRYING] = "SELECT id FROM sluice_sched WHERE tried=1"},
 	/* Of each type the priorities of its queue, each found by one step of the index after the one before it. A NULL
 	 * ends them: there are at most two per priority, with solo and without. */
 	.groups = "g(type,solo,priority) AS (SELECT c.type,s.value,(SELECT min(q.priority) FROM sluice_ready q"
@@ -44,13 +63,15 @@ static const struct sl__list_dialect dialect = {
 				       .from = "FROM sluice_job q INDEXED BY sluice_job_blocked"
 					       " WHERE q.status=1 AND q.type=b.type",
 				       .id = "q.id"}},
-		  [SL_JOB_PENDING] = {{.group = "g",
-				       .from = "FROM sluice_ready q WHERE q.type=g.type AND q.solo=g.solo"
-					       " AND q.priority=g.priority",
-				       .id = "q.id"},
-				      {.group = "k",
-				       .from = "FROM sluice_sched q INDEXED BY sluice_sched_oldest WHERE q.type=k.type",
-				       .id = "q.id"}}},
+		  [SL_JOB_PENDING] = {READY_PART, SCHED_PART},
+		  /* By their times, then put in order. */
+		  [SL_JOB_READY] = {READY_PART,
+				    {.group = "k",
+				     .from = "FROM sluice_sched q WHERE q.type=k.type AND q.due_us<=@",
+				     .id = "+q.id"}},
+		  [SL_JOB_SCHEDULED] = {SCHED_PART},
+		  [SL_JOB_RETRYING] = {{.from = "FROM sluice_sched q INDEXED BY sluice_sched_tried WHERE q.tried=1",
+					.id = "q.id"}}},
 	/* The condition of the partial index, as it is there. */
 	.stopped = "FROM sluice_job x INDEXED BY sluice_job_stopped WHERE x.status>=5 AND x.status=",
 	.stopped_chains = "FROM sluice_job x INDEXED BY sluice_job_stopped_chain WHERE x.status>=5 AND x.status=",

@@ -16,6 +16,7 @@
  *   sluice_key      keys that are taken
  *   sluice_worker   the last heartbeat of each worker; expired at until_us
  *   sluice_history  the numbers of the store at the beginning of each bucket, for the charts of servers
+ *   sluice_request  requests that are answered once, with their answers, until their time is over
  *   sluice_audit    who changed what, written in the transaction of the change; ids grow and are never used again
  *   sluice_retention, sluice_retention_export   the limits of retention, and the checkpoints of exports
  *   sluice_count    a row per type: how many jobs are blocked, in each queue (and tried before), and in each final
@@ -71,6 +72,9 @@ static const char schema[] =
 	" priority INTEGER NOT NULL, solo INTEGER NOT NULL, tried INTEGER NOT NULL,"
 	" PRIMARY KEY(type,due_us,id)) WITHOUT ROWID;"
 	"CREATE INDEX sluice_sched_oldest ON sluice_sched(type,id);"
+	/* Of those that failed or were lost before. */
+	"CREATE INDEX sluice_ready_tried ON sluice_ready(id) WHERE tried=1;"
+	"CREATE INDEX sluice_sched_tried ON sluice_sched(id) WHERE tried=1;"
 	"CREATE TABLE sluice_lease(claim BLOB NOT NULL UNIQUE, worker TEXT, claimed_us INTEGER NOT NULL,"
 	" until_us INTEGER NOT NULL, started INTEGER NOT NULL, types TEXT NOT NULL, jobs TEXT NOT NULL);"
 	"CREATE TABLE sluice_attempt(job_id INTEGER NOT NULL, attempt INTEGER NOT NULL, outcome INTEGER NOT NULL,"
@@ -81,6 +85,9 @@ static const char schema[] =
 	"CREATE INDEX sluice_blocker_chain ON sluice_blocker(chain_id,done,job_id);"
 	"CREATE TABLE sluice_key(key TEXT PRIMARY KEY, chain_id INTEGER NOT NULL, scope INTEGER NOT NULL,"
 	" until_us INTEGER) WITHOUT ROWID;"
+	"CREATE TABLE sluice_request(key TEXT PRIMARY KEY, hash TEXT NOT NULL, until_us INTEGER NOT NULL, answer TEXT)"
+	" WITHOUT ROWID;"
+	"CREATE INDEX sluice_request_until ON sluice_request(until_us);"
 	"CREATE TABLE sluice_paused(type TEXT PRIMARY KEY) WITHOUT ROWID;"
 	"CREATE TABLE sluice_count(type TEXT PRIMARY KEY, blocked INTEGER NOT NULL, ready INTEGER NOT NULL,"
 	" ready_tried INTEGER NOT NULL, sched INTEGER NOT NULL, sched_tried INTEGER NOT NULL,"

@@ -25,6 +25,10 @@
 	"iif(r.until_us IS NULL,j.attempt,j.fence),j.priority," input "," output ",j.error," progress                  \
 	",j.key,j.traceparent,coalesce(r.worker,j.leased_by),j.created_us,j.due_us,"                                   \
 	"coalesce(r.claimed_us,j.started_us),j.ended_us,r.until_us,j.blockers_open,j.charged"
+/* The state of job j at a time; leased: not NULL when it runs. */
+#define SQ_STATE(leased, now)                                                                                          \
+	"CASE WHEN " leased " IS NOT NULL THEN 3 WHEN j.status<>2 THEN j.status"                                       \
+	" WHEN coalesce(j.due_us,0)<=" now " THEN 7 WHEN j.charged>0 THEN 9 ELSE 8 END"
 #define SQ_JOB_FROM " FROM sluice_job j LEFT JOIN r ON r.id=j.id AND r.fence=j.fence AND j.status=2"
 /* One job, ?1, with its lease: found by a separate search, since SQLite makes a table of a view that is joined so. */
 #define SQ_JOB_FROM_1                                                                                                  \
@@ -46,10 +50,20 @@
 
 /* The first line of j's error, cut: SL_ERROR_LINE_CHARS. */
 #define SQ_ERROR_LINE "substr(coalesce(j.error,''),1,min(500,coalesce(nullif(instr(j.error,char(10)),0)-1,500)))"
-/* The index's condition must stand there as it is. */
-#define SQ_FAILED                                                                                                      \
-	" FROM sluice_job j INDEXED BY sluice_job_stopped WHERE j.status>=5 AND j.status=5 AND j.id<?1"                \
-	" ORDER BY j.id DESC"
+/* Jobs below an id (?1) that failed, or are tried again, the newest first, at least ?2 of them. The index's condition
+ * must stand there as it is. */
+#define SQ_TRIED_IDS(queue)                                                                                            \
+	" UNION ALL SELECT * FROM (SELECT q.id FROM sluice_" queue " q INDEXED BY sluice_" queue "_tried"              \
+	" WHERE q.tried=1 AND q.id<?1 ORDER BY q.id DESC LIMIT ?2+1)"
+#define SQ_FAILED_IDS                                                                                                  \
+	"WITH " SQ_LEASED " SELECT id FROM (SELECT * FROM (SELECT j.id FROM sluice_job j"                              \
+	" INDEXED BY sluice_job_stopped WHERE j.status>=5 AND j.status=5 AND j.id<?1 ORDER BY j.id DESC LIMIT "        \
+	"?2+1)" SQ_TRIED_IDS("sched")                                                                                  \
+		SQ_TRIED_IDS("ready") " UNION ALL SELECT r.id FROM r WHERE r.id<?1) ORDER BY id DESC"
+/* When job j failed, for the first or the last time. */
+#define SQ_FAILED_AT(order)                                                                                            \
+	"coalesce(j.ended_us,(SELECT a.ended_us FROM sluice_attempt a WHERE a.job_id=j.id AND a.outcome=2"             \
+	" ORDER BY a.attempt " order " LIMIT 1))"
 /* A list in a parameter is a JSON array. */
 #define SQ_OF_TYPES(column) "(?1 IS NULL OR " column " IN (SELECT value FROM json_each(?1)))"
 #define SQ_EVENTS                                                                                                      \
@@ -70,23 +84,29 @@
 #define COLD_LAST "last_us"
 #define COLD_AT "at_us"
 #define COLD_TS "ts_us"
-#define COLD_ENDED "ended_us"
 #define COLD_STARTED "started_us"
 #define COLD_SEEN "seen_us"
 #define COLD_UNTIL "until_us"
 #define COLD_ERROR_AT "error_us"
 #define COLD_CLOCK(n) "?" #n
 #define COLD_LATER(n, m) "?" #n "+?" #m "*1000"
+#define COLD_SKIP_LOCKED ""
 #define COLD_CHAINS "chains"
-#define COLD_FAILED "SELECT j.id,j.type,j.ended_us," SQ_ERROR_LINE " AS line" SQ_FAILED " LIMIT ?2"
-#define COLD_FAILED_ID "SELECT j.id" SQ_FAILED
+#define COLD_FAILED                                                                                                    \
+	"SELECT j.id,j.type," SQ_FAILED_AT("ASC") " AS first_at," SQ_FAILED_AT(                                        \
+		"DESC") " AS last_at,"                                                                                 \
+			"j.status=2 AS again," SQ_ERROR_LINE " AS line FROM (" SQ_FAILED_IDS                           \
+			" LIMIT ?2) f JOIN sluice_job j"                                                               \
+			" ON j.id=f.id AND (j.status=5 OR (j.status=2 AND j.error IS NOT NULL))"
+#define COLD_FAILED_ID SQ_FAILED_IDS
 #define COLD_ANY_TYPE(n) "(?" #n " IS NULL OR type IN (SELECT value FROM json_each(?" #n ")))"
 #define COLD_GET_JOB                                                                                                   \
-	"SELECT " SQ_JOB_COLUMNS("j.input", "j.output", "j.progress") ",(SELECT h.flags&32<>0 FROM sluice_job h"       \
-								      " WHERE h.id=j.chain_id)" SQ_JOB_FROM_1
+	"SELECT " SQ_JOB_COLUMNS("j.input", "j.output", "j.progress") "," SQ_STATE(                                    \
+		"r.until_us", "?2") ",(SELECT"                                                                         \
+				    " h.flags&32<>0 FROM sluice_job h WHERE h.id=j.chain_id)" SQ_JOB_FROM_1
 #define COLD_GET_CHAIN                                                                                                 \
-	"SELECT " SQ_CHAIN_COLUMNS("h.input", "j.output", SQ_IS_LEASED) SQ_CHAIN_FROM_PLAIN                            \
-		" WHERE h.id=?1 AND h.chain_id=?1"
+	"SELECT " SQ_CHAIN_COLUMNS("h.input", "j.output", SQ_IS_LEASED) "," SQ_STATE(SQ_IS_LEASED, "?2")               \
+		SQ_CHAIN_FROM_PLAIN " WHERE h.id=?1 AND h.chain_id=?1"
 /* What runs, and what completed the job, is in no table, but follows from the job's row: a completion from outside has
  * no claim. */
 #define COLD_ATTEMPTS                                                                                                  \
@@ -269,7 +289,9 @@
 	  "coalesce(sched_tried,0),coalesce(completed,0),coalesce(failed,0),coalesce(cancelled,0),"                      \
 	  "coalesce(run.n,0),EXISTS(SELECT 1 FROM sluice_paused p WHERE p.type=t.type),"                                 \
 	  "CASE WHEN sched>0 THEN (SELECT count(*) FROM sluice_sched s WHERE s.type=t.type AND s.due_us<=?1)"            \
-	  " ELSE 0 END,CASE WHEN sched>0 THEN (SELECT min(+s.id) FROM sluice_sched s WHERE s.type=t.type"                \
+	  " ELSE 0 END,CASE WHEN sched_tried>0 THEN sched_tried-(SELECT count(*) FROM sluice_sched s"                    \
+	  " WHERE s.type=t.type AND s.due_us<=?1 AND s.tried=1) ELSE 0 END,CASE WHEN sched>0 THEN (SELECT min(+s.id) "   \
+	  "FROM sluice_sched s WHERE s.type=t.type"                                                                      \
 	  " AND s.due_us<=?1) END,CASE WHEN blocked>0 THEN (SELECT min(id) FROM sluice_job b WHERE b.status=1"           \
 	  " AND b.type=t.type) END,CASE WHEN sched>0 THEN (SELECT min(id) FROM sluice_sched s"                           \
 	  " WHERE s.type=t.type) END,run.oldest FROM t LEFT JOIN sluice_count c ON c.type=t.type"                        \
