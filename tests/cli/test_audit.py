@@ -125,8 +125,9 @@ class Audit(ExportTest):
     def test_events_are_shown(self):
         r = self.audit("show")
         self.assertEqual(r.code, 0, r.err)
-        self.assertEqual(len(r.lines()), 4)
-        self.assertIn("partition  10 to 19  10 rows", r.lines()[1])
+        self.assertEqual(len(r.lines()), 5)
+        self.assertEqual(r.lines()[0].split(), ["EVENT", "HASH", "TYPE", "FROM", "TO", "ROWS", "HOLES", "BAD", "SIZE", "FILE"])
+        self.assertEqual(r.lines()[2].split()[2:6], ["partition", "10", "19", "10"])
         events = self.audit("show", "--json").json()
         self.assertEqual([e["number"] for e in events], ["1", "2", "3", "4"])
         self.assertTrue(all(b["chain"]["prev_event_hash"] == a["chain"]["event_hash"] for a, b in zip(events, events[1:])))

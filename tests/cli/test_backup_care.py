@@ -147,12 +147,12 @@ class Caring(BackupTest):
         os.unlink(os.path.join(self.root, "random"))
         self.backup("forget", "latest")
         dry = self.backup("prune", "--dry-run", "--json").json()[0]
-        self.assertGreaterEqual(dry["packs_condemned"], 1)
+        self.assertGreaterEqual(dry["packs_marked"], 1)
         self.assertEqual(dry["packs_merged"], 0)
         size = sum(os.path.getsize(p) for p in self.packs())
         first = self.backup("prune", "--json").json()[0]
         self.assertEqual(first["packs_deleted"], 0)
-        self.assertGreater(first["bytes_condemned"], 2 << 20)
+        self.assertGreater(first["bytes_marked"], 2 << 20)
         second = self.backup("prune", "--json").json()[0]
         self.assertGreater(second["bytes_deleted"], 2 << 20)
         self.assertLess(sum(os.path.getsize(p) for p in self.packs()), size - (2 << 20))
