@@ -348,6 +348,7 @@ class Bulk(ApiTest):
         before, records = self.api("GET", "/chains"), self.api("GET", "/audit")
         for verb, filter_, n in (("trigger", {"type": "t"}, 7), ("cancel", {"from": 1}, 9), ("retry", {"type": "t"}, 1),
                                  ("delete", {"type": "t"}, 8), ("delete", {"status": "failed"}, 1), ("retry", {"status": "pending"}, 0),
+                                 ("cancel", {"status": "scheduled"}, 7), ("trigger", {"status": "ready,running"}, 0), ("trigger", {"status": "pending"}, 7), ("cancel", {"status": "failed"}, 0),
                                  ("cancel", {"type": "none"}, 0)):
             with self.subTest(verb=verb, filter=filter_):
                 answer = self.api("POST", "/chains/" + verb, {"filter": filter_, "dry_run": True})

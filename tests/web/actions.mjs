@@ -39,7 +39,7 @@ export const cases = {
     is(await dialog.getByLabel("Input (JSON)").inputValue(), '{"kept": true}', "what was typed");
     await dialog.getByLabel("Type").fill("good");
     await send();
-    await shows(page.locator(".job-head .badge"), /pending|scheduled/);
+    await shows(page.locator(".job-head .badge"), "scheduled");
     const job = await server.api("GET", "/jobs/1");
     is([job.type, job.input, job.priority, job.key], ["good", { kept: true }, -5, "order-7"], "the job");
     is(Math.round((Date.parse(job.scheduled_for) - Date.parse(job.created_at)) / 3600000), 2, "hours until it is due");
@@ -63,13 +63,13 @@ export const cases = {
 
   "a job is run now, cancelled, retried, completed, failed and deleted": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     const id = await server.enqueue("hold", null, { in_ms: 3600000 });
-    const status = async (s) => {
-      await shows(page.locator(".job-head .badge"), s);
+    const status = async (s, state = s) => {
+      await shows(page.locator(".job-head .badge"), state);
       is((await server.api("GET", `/jobs/${id}`)).status, s, "status");
     };
     const press = (name) => page.locator(".job-head").getByRole("button", { name }).click();
     await page.goto(`/jobs/${id}`);
-    await status("pending");
+    await status("pending", "scheduled");
     await press("Run now");
     await status("running");
     await press("Cancel");
@@ -114,7 +114,7 @@ export const cases = {
     await page.getByRole("button", { name: "Pause good" }).click();
     await shows(page.locator("tbody tr").first().locator(".tag"), "paused");
     const held = await server.enqueue("good");
-    await until(async () => /\b1\b/.test(await page.locator("td[data-name=Due]").textContent()), "one waits");
+    await until(async () => /\b1\b/.test(await page.locator("td[data-name=Ready]").textContent()), "one waits");
     is((await server.api("GET", `/jobs/${held}`)).status, "pending", "held back");
     await page.getByRole("button", { name: "Resume good" }).click();
     await shows(page.locator("tbody tr").first().locator(".tag"), "open");

@@ -27,6 +27,7 @@ const sh = String.raw;
 const TYPES = {
   good: sh`echo done; echo '{"output":{"rows":7}}' >&3`,
   bad: sh`echo it breaks >&2; printf '%s\n' '{"fail":"disk <b>full</b>\nand a second line"}' >&3`,
+  flaky: sh`echo 'not yet' >&2; exit 1`,
   first: sh`echo '{"continue_with":{"type":"good","input":{"from":"first"}}}' >&3`,
   hold: sh`while [ ! -e "$GATE" ]; do sleep 0.05; done`,
   talk: sh`printf '\033[32mgreen\033[0m and \033[1;31mbold red\033[0m\n<script>document.title=1</script>\n'; n=0; echo '{"progress":{"percent":40}}' >&3

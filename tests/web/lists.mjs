@@ -39,13 +39,13 @@ export const cases = {
     await page.goto("/jobs");
     const count = (n) => until(async () => (await rows(page).count()) === n, `${n} rows`);
     await count(8);
-    await page.getByRole("button", { name: /^pending/ }).click();
+    await page.getByRole("button", { name: /^scheduled/ }).click();
     await count(6);
     await page.getByLabel("Type").fill("later");
     await count(5);
     await page.getByLabel("Search").fill("needle");
     await count(1);
-    is(new URL(page.url()).search, "?status=pending&type=later&q=needle", "address");
+    is(new URL(page.url()).search, "?status=scheduled&type=later&q=needle", "address");
     await page.reload();
     await count(1);
     is(await page.getByLabel("Search").inputValue(), "needle", "the text after a reload");
@@ -69,6 +69,29 @@ export const cases = {
     await until(async () => (await rows(page).first().textContent()).includes("#1"), "the oldest first");
   })),
 
+  "each tab has the jobs of its state and their number": () => withServer({ flags: ["--set", "jobs.max_attempts=0"] }, (server) => withPage(server, {}, async (page) => {
+    const expected = {};
+    expected.scheduled = await server.enqueue("later", null, { in_ms: 3600000 });
+    expected.ready = await server.enqueue("later");
+    expected.completed = await server.enqueue("good");
+    expected.running = await server.enqueue("hold");
+    expected.blocked = await server.enqueue("good", null, { after: [expected.running] });
+    expected.cancelled = await server.enqueue("later");
+    await server.api("POST", `/chains/${expected.cancelled}/cancel`);
+    expected.failed = await server.enqueue("later");
+    await server.api("POST", `/chains/${expected.failed}/fail`, { error: "by hand" });
+    expected.retrying = await server.enqueue("flaky");
+    for (const [state, id] of Object.entries(expected)) await until(async () => (await server.api("GET", `/jobs/${id}`)).state === state, `${id} is ${state}`);
+    await page.goto("/jobs");
+    for (const [state, id] of Object.entries(expected)) {
+      const tab = page.getByRole("button", { name: new RegExp(`^${state}`) });
+      await until(async () => /\D1$/.test(await tab.textContent()), `the number of ${state}`);
+      await tab.click();
+      await until(async () => (await rows(page).count()) === 1 && (await rows(page).first().textContent()).includes(`#${id}`), `the one job that is ${state}`);
+      await shows(rows(page).locator(".badge"), state);
+    }
+  })),
+
   "the list follows what happens": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     await page.goto("/jobs");
     await shows(page.locator(".empty"), "No jobs yet");
@@ -85,7 +108,7 @@ export const cases = {
     page.on("response", async (r) => r.url().includes("/api/v1/jobs?") && sizes.push((await r.body().catch(() => "")).length));
     await page.goto("/jobs");
     await until(async () => (await rows(page).count()) === 50, "a page of rows");
-    await shows(page.getByRole("button", { name: /^pending/ }), LARGE >= 10000 ? /\d+(\.\d)?[kM]/ : String(LARGE));
+    await shows(page.getByRole("button", { name: /^scheduled/ }), LARGE >= 10000 ? /\d+(\.\d)?[kM]/ : String(LARGE));
     await shows(rows(page), `#${LARGE}`);
     await page.getByRole("button", { name: "Next" }).click();
     await shows(rows(page), `#${LARGE - 50}`);
@@ -144,6 +167,19 @@ export const cases = {
     is((await server.api("GET", "/jobs")).items.map((j) => j.type), ["other"], "what is left");
   })),
 
+  "an error that repeats is among the failures from its first attempt, and its jobs are run now": () => withServer({ flags: ["--set", "jobs.max_attempts=0"] }, (server) => withPage(server, {}, async (page) => {
+    const id = await server.enqueue("flaky");
+    await page.goto("/failures");
+    await shows(page.locator("td[data-name=State]"), "retrying");
+    const attempts = async () => (await server.api("GET", `/jobs/${id}`)).attempt;
+    await until(async () => (await attempts()) >= 1, "the first attempt");
+    const before = await attempts();
+    await page.getByRole("button", { name: /^Retry all/ }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Retry 1 job" }).click();
+    await toasted(page, "will run again");
+    await until(async () => (await attempts()) > before, "the next attempt");
+  })),
+
   "failed jobs are grouped by error, and a group is retried as one": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     const ids = await server.bulk(Array.from({ length: 7 }, () => ({ type: "bad", input: null })));
     for (const id of ids) await server.reached(id, "failed");
@@ -158,7 +194,7 @@ export const cases = {
     await until(async () => (await rows(page).count()) === 7, "the jobs of the group");
     await page.goto("/failures");
     await page.getByRole("button", { name: "Retry all: by hand" }).click();
-    await page.getByRole("dialog").getByRole("button", { name: "Retry 1 failed job" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Retry 1 job" }).click();
     await toasted(page, "1 chain will run again");
     await until(async () => (await page.locator("tbody tr").count()) === 1, "one group is left");
     is((await server.api("GET", `/jobs/${other}`)).status, "pending", "the retried job");

@@ -43,7 +43,7 @@ export const cases = {
     await shows(page.locator(".term-lines"), "hello, world");
     const { chain_id: hello } = JSON.parse(type(second));
     await page.goto(`/jobs/${hello}`);
-    await shows(page.locator(".job-head .badge"), "pending");
+    await shows(page.locator(".job-head .badge"), "ready");
     type(`${third} --drain`);
     await shows(page.locator(".job-head .badge"), "completed");
   })),

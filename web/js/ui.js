@@ -3,11 +3,12 @@
 import { h, setText } from "./dom.js";
 import { icon } from "./icons.js";
 
-export const STATUSES = ["blocked", "pending", "running", "completed", "failed", "cancelled"];
+// As people see a job: what is pending is ready, scheduled or retrying.
+export const STATES = ["ready", "scheduled", "retrying", "running", "failed", "completed", "blocked", "cancelled"];
 
 // A status is a word and a colour, so that neither is needed alone.
 export function badge(status) {
-  return h("span", { class: `badge ${STATUSES.includes(status) ? status : "other"}` }, h("i", { "aria-hidden": "true" }), status);
+  return h("span", { class: `badge ${STATES.includes(status) ? status : "other"}` }, h("i", { "aria-hidden": "true" }), status);
 }
 
 export const tag = (text, kind = "") => h("span", { class: `tag ${kind}` }, text);

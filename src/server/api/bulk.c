@@ -16,6 +16,9 @@
 #define COUNT_BOX_MS 2000 /* a person waits for the number */
 #define COUNT_BITE 10000
 
+#define BIT(status) (1u << (status))
+#define PENDING_STATES (BIT(SL_JOB_READY) | BIT(SL_JOB_SCHEDULED) | BIT(SL_JOB_RETRYING))
+
 struct bulk_change {
 	struct srv_api *api;
 	sl_jobs *jobs;     /* of this change */
@@ -64,9 +67,12 @@ static int change_ids(struct bulk_change *b, const uint64_t *ids, size_t n, stru
 /* Leave of the filter what can be changed so. False: nothing. */
 static bool narrow_filter(const struct bulk_change *b, struct srv_filter *f)
 {
+	uint32_t wanted = f->f.statuses;
 	if (b->statuses == 0)
 		return true;
-	f->f.statuses = f->f.statuses == 0 ? b->statuses : f->f.statuses & b->statuses;
+	if ((wanted & BIT(SL_JOB_PENDING)) != 0)
+		wanted |= PENDING_STATES;
+	f->f.statuses = wanted == 0 ? b->statuses : wanted & b->statuses;
 	return f->f.statuses != 0;
 }
 
@@ -189,11 +195,10 @@ static void change_many(srv_request *r, struct srv_api *api, srv_chains_fn *fn, 
 	free(b);
 }
 
-#define BIT(status) (1u << (status))
-
 void srv_bulk_cancel(srv_request *r, void *ctx)
 {
-	change_many(r, ctx, sl_jobs_cancel, BIT(SL_JOB_BLOCKED) | BIT(SL_JOB_PENDING) | BIT(SL_JOB_RUNNING));
+	change_many(r, ctx, sl_jobs_cancel,
+		    BIT(SL_JOB_BLOCKED) | BIT(SL_JOB_PENDING) | PENDING_STATES | BIT(SL_JOB_RUNNING));
 }
 
 void srv_bulk_retry(srv_request *r, void *ctx)
@@ -203,7 +208,7 @@ void srv_bulk_retry(srv_request *r, void *ctx)
 
 void srv_bulk_trigger(srv_request *r, void *ctx)
 {
-	change_many(r, ctx, sl_jobs_trigger, BIT(SL_JOB_PENDING));
+	change_many(r, ctx, sl_jobs_trigger, BIT(SL_JOB_SCHEDULED) | BIT(SL_JOB_RETRYING));
 }
 
 void srv_bulk_delete(srv_request *r, void *ctx)

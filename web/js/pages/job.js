@@ -17,7 +17,7 @@ const FINAL = ["completed", "failed", "cancelled"];
 
 const ACTIONS = [
   { name: "retry", label: "Retry", icon: "retry", kind: "primary", when: (c) => ["failed", "cancelled"].includes(c.status), done: "The chain will run again" },
-  { name: "trigger", label: "Run now", icon: "bolt", when: (c) => c.status === "pending", done: "The job is due now" },
+  { name: "trigger", label: "Run now", icon: "bolt", when: (c) => ["scheduled", "retrying"].includes(c.state), done: "The job is due now" },
   { name: "cancel", label: "Cancel", icon: "close", when: (c) => !FINAL.includes(c.status), done: (c) => `${c.jobs.length > 1 ? "Chain" : "Job"} cancelled`, danger: true, sure: cancelWords },
   { name: "complete", label: "Complete …", icon: "check", when: (c) => !FINAL.includes(c.status), done: "Chain completed", field: { name: "output", label: "Output (JSON)", multiline: true, check: isJson }, body: (v) => ({ output: v.output.trim() ? JSON.parse(v.output) : null }) },
   { name: "fail", label: "Fail …", icon: "failures", when: (c) => !FINAL.includes(c.status), done: "Chain failed", danger: true, field: { name: "error", label: "Error", required: true }, body: (v) => ({ error: v.error }) },
@@ -164,11 +164,11 @@ class JobPage {
   }
 
   show(job, chain) {
-    const title = () => pageHead(h("span", { class: "job-title" }, h("span", { class: "job-type" }, job.type), badge(job.status)), {
+    const title = () => pageHead(h("span", { class: "job-title" }, h("span", { class: "job-type" }, job.type), badge(job.state)), {
       crumbs: h("nav", { class: "crumbs", "aria-label": "Path" }, link("/jobs", "Jobs"), " / ", h("span", { class: "mono" }, `#${job.id}`)),
       actions: actions(chain, () => this.load(), (on) => (this.leaving = on)) });
     const waits = job.served === false;
-    this.part(this.head, [job.status, job.type, job.error, chain.status, (chain.blocked || []).length, waits], () => [title(), job.error && job.status !== "completed" && h("p", { class: "banner bad" }, firstLine(job.error)),
+    this.part(this.head, [job.state, job.type, job.error, chain.status, (chain.blocked || []).length, waits], () => [title(), job.error && job.status !== "completed" && h("p", { class: "banner bad" }, firstLine(job.error)),
       waits && h("p", { class: "banner warn" }, `No worker serves ${job.type}. The job waits until one does.`)]);
     const factsOf = { ...job, input: null, output: null, attempts: (job.attempts || []).length, progress: null };
     this.part(this.facts, [factsOf, chain.jobs.length], () => facts(job, chain));
@@ -194,7 +194,7 @@ class JobPage {
     const chain = await get(`/chains/${enc(job.chain_id)}`, { signal });
     if (signal.aborted) return;
     this.show(job, chain);
-    this.view.root.dataset.title = `${job.type} #${job.id}, ${job.status}`;
+    this.view.root.dataset.title = `${job.type} #${job.id}, ${job.state}`;
     document.title = `${this.view.root.dataset.title} – Sluice`;
   }
 }

@@ -7,7 +7,7 @@ import { key } from "../keys.js";
 import { onStats } from "../live.js";
 import { go, note } from "../router.js";
 import { mayWrite } from "../session.js";
-import { STATUSES, announce, ask, badge, button, cell, delayMs, empty, failure, isJson, link, numCell, pageHead, poll, problem, skeleton, table, tag, toast } from "../ui.js";
+import { STATES, announce, ask, badge, button, cell, delayMs, empty, failure, isJson, link, numCell, pageHead, poll, problem, skeleton, table, tag, toast } from "../ui.js";
 import { firstJob } from "../teach.js";
 
 const LIMIT = 50;
@@ -59,14 +59,14 @@ const fromLocal = (text) => (text ? new Date(text).toISOString() : "");
 
 function statusTabs(f, change, signal) {
   const counts = {};
-  const tabs = ["", ...STATUSES].map((status) => {
+  const tabs = ["", ...STATES].map((status) => {
     counts[status] = h("span", { class: "tab-count" });
     const b = h("button", { type: "button", class: "tab", "aria-pressed": String((f.status || "") === status), on: { click: () => change({ status }) } }, status ? h("i", { class: `mark ${status}`, "aria-hidden": "true" }) : null, status || "all", counts[status]);
     b.status = status;
     return b;
   });
   onStats((stats) => {
-    for (const status of STATUSES) setText(counts[status], compact(stats.totals[status]));
+    for (const state of STATES) setText(counts[state], compact(stats[state] ?? stats.totals[state]));
   }, signal);
   return { node: h("div", { class: "tabs", role: "group", "aria-label": "Status" }, tabs), show: (now) => tabs.forEach((b) => b.setAttribute("aria-pressed", String((now.status || "") === b.status))) };
 }
@@ -139,7 +139,7 @@ function row(j, picked, onPick) {
     mayWrite() && h("td", { class: "pick" }, box),
     cell("Job", link(`/jobs/${j.id}`, `#${j.id}`, { class: "mono idlink" })),
     cell("Type", h("span", { class: "clip strong", title: j.type }, j.type), j.key && h("span", { class: "clip" }, tag(j.key, "key"))),
-    cell("Status", h("div", {}, badge(j.status), j.status === "pending" && Date.parse(j.scheduled_for) > serverNow() && h("p", { class: "faint" }, "due ", ago(j.scheduled_for)))),
+    cell("Status", h("div", {}, badge(j.state), ["scheduled", "retrying"].includes(j.state) && h("p", { class: "faint" }, ago(j.scheduled_for)))),
     numCell("Attempts", j.attempt),
     cell("Created", ago(j.created_at)),
     numCell("Ran", took(j)),

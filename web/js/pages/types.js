@@ -17,10 +17,10 @@ function row(t, change) {
   return h("tr", {},
     cell("Type", link(`/jobs?type=${enc(t.type)}`, t.type, { class: "strong", title: t.type })),
     cell("State", t.paused ? tag("paused", "warn") : t.served ? tag("open", "good") : tag("no worker", waits(t) ? "warn" : ""), unserved(t)),
-    numCell("Ready", num(t.ready)),
+    numCell("Ready", count(t.type, "ready", t.ready)),
     numCell("Oldest due", t.ready ? ago(t.oldest_at, "age") : "–"),
-    numCell("Waiting", count(t.type, "pending", t.pending)),
-    numCell("Retrying", num(t.retrying)),
+    numCell("Scheduled", count(t.type, "scheduled", t.scheduled)),
+    numCell("Retrying", count(t.type, "retrying", t.retrying, "warn-text")),
     numCell("Blocked", count(t.type, "blocked", t.blocked)),
     numCell("Running", count(t.type, "running", t.running)),
     numCell("Completed", count(t.type, "completed", t.completed)),
@@ -28,7 +28,7 @@ function row(t, change) {
     h("td", { class: "end" }, action));
 }
 
-const COLUMNS = ["Type", "State", "Ready", "Oldest due", "Waiting", "Retrying", "Blocked", "Running", "Completed", "Failed"];
+const COLUMNS = ["Type", "State", "Ready", "Oldest due", "Scheduled", "Retrying", "Blocked", "Running", "Completed", "Failed"];
 
 export async function types({ root, signal }) {
   const { node, body } = table("Types", [...COLUMNS.map((name, i) => ({ name, class: i > 1 ? "num" : "" })), { name: "Action", hidden: true }], { class: "stack" });
