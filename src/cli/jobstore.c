@@ -289,7 +289,7 @@ void jobstore_job_fields(struct out *out, const struct sl_job *job)
 	jobstore_time_field(out, "ended_at", job->ended_ms);
 	jobstore_string_field(out, "leased_by", job->leased_by);
 	jobstore_time_field(out, "leased_until", job->leased_until_ms);
-	jobstore_id_field(out, "previous_id", job->prev_id);
+	jobstore_id_field(out, "prev_id", job->prev_id);
 	jobstore_id_field(out, "next_id", job->next_id);
 	jobstore_string_field(out, "key", job->key);
 	jobstore_string_field(out, "traceparent", job->traceparent);

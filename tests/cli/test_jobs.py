@@ -677,7 +677,7 @@ class Cron(JobTest):
         self.ok("cron", "add", "nightly", "0 3 * * 1-5", "report")
         self.assertIn("0 3 * * 1-5", self.ok("cron", "list").text)
         self.ok("cron", "add", "often", "@hourly", "tick", "--paused")
-        self.assertRegex(self.ok("cron", "list").text, r"\noften +@hourly +tick +paused\n$")
+        self.assertRegex(self.ok("cron", "list").text, r"\noften +@hourly +tick +paused +-\n$")
         other, paused = self.ok("cron", "list", "--json").json()
         self.assertEqual((paused["paused"], paused["next_at"], other["paused"]), (True, None, False))
         self.ok("cron", "remove", "nightly", "often")
