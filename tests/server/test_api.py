@@ -57,6 +57,7 @@ class Chains(ApiTest):
         body = {"type": "t", "input": {"n": 1}}
         first = start(body, "k1")
         self.assertEqual((first.status, first.headers["Idempotent-Replayed"]), (201, None))
+        self.assertEqual(ask(self.process.url, first.headers["Location"]).json()["id"], first.json()["chain_id"])
         other = self.server("--store=" + self.store, *self.flags, command="server")
         for server in (self.process, other):
             again = start(body, "k1", server=server)

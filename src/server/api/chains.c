@@ -141,6 +141,9 @@ static void answer_start(srv_request *r, int rc, struct sl_err *err, const struc
 		start_failed(r, err);
 		return;
 	}
+	char location[64];
+	(void)snprintf(location, sizeof(location), "/api/v1/chains/%llu", (unsigned long long)started->chain_id);
+	srv_set_header(r, "Location", location);
 	out_started(&o, started);
 	srv_out_answer(r, 201, &o, NULL);
 }
