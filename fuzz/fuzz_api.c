@@ -55,6 +55,15 @@ int sl_jobs_enqueue_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *
 	return rc;
 }
 
+int sl_jobs_enqueue_once(sl_jobs *client, struct sl_once *once, struct sl_err *err)
+{
+	MUST(once->key != NULL && strlen(once->key) > 0 && strlen(once->key) <= 1000);
+	once->again = once->hash[0] % 2 == 0;
+	if (once->n_chains == 1 && json_object_get(now->json.json, "chains") == NULL)
+		return sl_jobs_enqueue(client, NULL, once->chains, once->out, err);
+	return sl_jobs_enqueue_many(client, NULL, once->chains, once->n_chains, once->out, err);
+}
+
 int sl_jobs_complete(sl_jobs *client, sl_tx *tx, uint64_t id, const char *output, struct sl_err *err)
 {
 	json_t *body = understood(now);

@@ -69,6 +69,18 @@ void srv_bytes_own(srv_request *r, int status, const char *type, void *data, siz
 	free(data);
 }
 
+void srv_set_header(srv_request *r, const char *name, const char *value)
+{
+	(void)r;
+	MUST(name[0] != '\0' && strpbrk(value, "\r\n") == NULL);
+}
+
+const char *srv_path(const srv_request *r)
+{
+	(void)r;
+	return "/api/v1/chains";
+}
+
 const char *srv_actor(const srv_request *r)
 {
 	(void)r;
