@@ -44,13 +44,14 @@ int sl_jobs_enqueue_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *
 {
 	json_t *body = understood(now);
 	const json_t *all = json_object_get(body, "chains");
+	bool single = joint || all == NULL; /* the body is the chain */
 	int rc = 0;
 	(void)client;
 	(void)tx;
 	memset(out, 0, n * sizeof(*out));
 	for (size_t i = 0; rc == 0 && i < n; i++)
-		rc = check_chain(&chains[i], joint ? body : json_array_get(all, i), err);
-	MUST(rc != 0 || body == NULL || (joint ? n <= 1 : n == json_array_size(all)));
+		rc = check_chain(&chains[i], single ? body : json_array_get(all, i), err);
+	MUST(rc != 0 || body == NULL || (single ? n <= 1 : n == json_array_size(all)));
 	json_decref(body);
 	return rc;
 }
@@ -59,8 +60,6 @@ int sl_jobs_enqueue_once(sl_jobs *client, struct sl_once *once, struct sl_err *e
 {
 	MUST(once->key != NULL && strlen(once->key) > 0 && strlen(once->key) <= 1000);
 	once->again = once->hash[0] % 2 == 0;
-	if (once->n_chains == 1 && json_object_get(now->json.json, "chains") == NULL)
-		return sl_jobs_enqueue(client, NULL, once->chains, once->out, err);
 	return sl_jobs_enqueue_many(client, NULL, once->chains, once->n_chains, once->out, err);
 }
 
