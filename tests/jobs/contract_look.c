@@ -862,6 +862,9 @@ static void the_first_row_of_a_bucket_stays(void **state)
 	expect_history(k, 10, 0, "30+10 t30007 n8 c3 f1 d4 r2 5/5;40+10 t40007 n12 c7 f1 d0 r2 -1/-1;");
 	expect_history(k, 10, 40, "40+10 t40007 n12 c7 f1 d0 r2 -1/-1;");
 	expect_history(k, 9, 0, "");
+	/* What was enqueued so far never falls, also when the newest jobs were deleted. */
+	put_history(k, 50, 1, 0, -1);
+	expect_history(k, 10, 50, "50+10 t50007 n12 c1 f1 d0 r2 -1/-1;");
 }
 
 static void finer_rows_are_rolled_up_once_and_deleted_when_they_are_old(void **state)

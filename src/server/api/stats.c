@@ -63,6 +63,7 @@ struct srv_stats {
 	struct sl_err err; /* of the last try; code 0: it went well */
 	uint64_t tries;
 	struct srv_history history; /* the thread's */
+	uint64_t newest_id;         /* the thread's: ever seen */
 	int64_t pruned_ms;          /* the thread's: when the audit trail was last pruned */
 	pthread_t thread;
 	struct stream *streams;
@@ -122,10 +123,11 @@ static int take_sample(struct srv_stats *s, struct sample *out, struct sl_err *e
 	int rc = store->ops->now_ms(store->ctx, &out->now_ms, err);
 	if (rc != 0)
 		return rc;
-	rc = sl_jobs_counts(s->core->jobs, add_to_sample, out, err);
+	/* Before the counts: a step in between lets the sum fall short for one sample, and is never counted twice. */
+	rc = sl_retention_get(store, &out->retention, err);
 	if (rc != 0)
 		return rc;
-	rc = sl_retention_get(store, &out->retention, err);
+	rc = sl_jobs_counts(s->core->jobs, add_to_sample, out, err);
 	if (rc != 0)
 		return rc;
 	rc = sl_jobs_workers(s->core->jobs, add_worker, out, err);
@@ -139,6 +141,8 @@ static int take_sample(struct srv_stats *s, struct sample *out, struct sl_err *e
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	p->sample = out;
 	rc = sl_jobs_list(s->core->jobs, &f, add_pickup, p, err);
+	/* The newest one may have been deleted since. */
+	s->newest_id = out->newest_id = SL_MAX(s->newest_id, out->newest_id);
 	qsort(p->ms, p->n, sizeof(*p->ms), by_value);
 	out->p50_ms = p->n > 0 ? p->ms[p->n / 2] : -1;
 	out->p99_ms = p->n > 0 ? p->ms[p->n * 99 / 100] : -1;
