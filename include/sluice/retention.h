@@ -4,8 +4,9 @@
  * program runs it. Of all processes that run it on a store, one deletes; when that one ends, another takes over.
  *
  * Guarantees
- *  - A chain is deleted whole, with its events, and only after it has ended. It is kept while a job that has not ended
- *    may ask for its output, and while the window of its key lasts.
+ *  - A chain is deleted whole, with its events, and only after it has ended. It is kept while a job may ask for its output
+ *    (one that has not ended, or failed and may be retried), and while its key holds: a key of scope `any` without a
+ *    window holds until the chain is deleted or pruned by a person.
  *  - An event above the checkpoint of an export of the store is kept, and so is its chain. An export that has not run for
  *    90 days no longer counts.
  *  - Each step is a short transaction on a bounded number of rows, followed by a pause of 19 times its duration.

@@ -529,6 +529,21 @@ static void prune_keeps_the_blockers_of_what_has_not_ended(void **state)
 	assert_true(kit_exists(k, done));
 }
 
+static void prune_deletes_the_blockers_of_what_it_deletes_too(void **state)
+{
+	struct kit *k = *state;
+	uint64_t done = kit_start(k, "a"), waits = kit_start_after(k, "t", &done, 1);
+	kit_run(k, "a", "1");
+	struct kit_claim claim;
+	kit_claim_one(k, "t", &claim);
+	kit_fail(k, &claim, 0);
+	for (size_t i = 0; i < 30; i++) /* more pages than one */
+		KIT_OK(k->ops->complete_chain(k->s, kit_start(k, "other"), "1", NULL, err));
+	assert_int_equal(prune_in_bites_of_one(k), 32);
+	assert_false(kit_exists(k, waits));
+	assert_false(kit_exists(k, done));
+}
+
 /* ---- watch ---- */
 
 static void only_a_watched_chain_sends_a_notification_when_it_ends(void **state)
@@ -791,6 +806,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(prune_deletes_what_ended_before_in_bites),
 	cmocka_unit_test(prune_skips_what_has_not_ended_and_removes_it_later),
 	cmocka_unit_test(prune_keeps_the_blockers_of_what_has_not_ended),
+	cmocka_unit_test(prune_deletes_the_blockers_of_what_it_deletes_too),
 	cmocka_unit_test(only_a_watched_chain_sends_a_notification_when_it_ends),
 	cmocka_unit_test(a_watched_chain_that_continues_notifies_only_at_its_end),
 	cmocka_unit_test(schedules_are_kept_by_name_and_listed_by_their_next_tick),

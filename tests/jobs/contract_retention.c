@@ -190,6 +190,29 @@ static void a_chain_whose_output_a_job_may_ask_for_stays(void **state)
 	assert_true(kit_exists(k, failed)); /* a job waits until it is redriven */
 }
 
+static void a_chain_whose_output_a_retried_job_would_ask_for_stays(void **state)
+{
+	struct kit *k = *state;
+	if (!has_retention(k))
+		return;
+	uint64_t done = kit_start(k, "a"), waits = kit_start_after(k, "t", (uint64_t[]){done}, 1);
+	append(k, done, 1, 3, 1000);
+	kit_run(k, "a", "1");
+	struct kit_claim claim;
+	kit_claim_one(k, "t", &claim);
+	kit_fail(k, &claim, 0);
+	struct sl_prune_step step = all_chains(k);
+	step.failed_before_ms = 0;
+	assert_int_equal(retain(k, step), 0);
+	assert_int_equal(events_of(k, done).n, 3);
+	/* It goes once the job that failed is gone. */
+	step = all_chains(k);
+	assert_int_equal(retain(k, step), 1);
+	assert_false(kit_exists(k, waits));
+	assert_int_equal(retain(k, step), 1);
+	assert_false(kit_exists(k, done));
+}
+
 static void a_chain_with_events_that_were_not_exported_stays(void **state)
 {
 	struct kit *k = *state;
@@ -229,12 +252,17 @@ static void a_chain_stays_while_the_window_of_its_key_lasts(void **state)
 	KIT_OK(k->ops->complete_chain(k->s, held, "1", NULL, err));
 	KIT_OK(k->ops->complete_chain(k->s, forever, "1", NULL, err));
 	struct sl_prune_step step = all_chains(k);
-	assert_int_equal(retain(k, step), 1); /* without a window, a key goes with its chain */
+	assert_int_equal(retain(k, step), 0);
 	assert_true(kit_exists(k, held));
 	assert_true(kit_start_key(k, "held", SL_DEDUP_ANY, KIT_LONG_MS).deduplicated);
 	step.now_ms += 2 * KIT_LONG_MS;
 	assert_int_equal(retain(k, step), 1);
 	assert_false(kit_exists(k, held));
+	/* Without a window, a key keeps its chain until a person deletes or prunes it. */
+	assert_true(kit_start_key(k, "forever", SL_DEDUP_ANY, 0).deduplicated);
+	size_t n = 0;
+	KIT_OK(k->ops->prune(k->s, kit_now(k), 10, NULL, &n, err));
+	assert_false(kit_exists(k, forever));
 }
 
 static void a_step_reads_and_deletes_a_bounded_number_and_continues(void **state)
@@ -336,6 +364,24 @@ static void old_events_and_old_lines_have_limits_of_their_own(void **state)
 	/* The job is there, and the stream and the offsets continue. */
 	assert_true(kit_exists(k, job));
 	assert_int_equal(append(k, job, 11, 11, 3000), l.offsets[1] + 1);
+}
+
+static void what_is_kept_longer_hides_nothing_that_came_after_it(void **state)
+{
+	struct kit *k = *state;
+	if (!has_retention(k))
+		return;
+	/* Whole pages of one kind that is not old enough, then the other kind, which is; and the other way round. */
+	uint64_t job = kit_start(k, "t");
+	append(k, job, 1, 4, 1000);
+	append(k, 0, 5, 7, 1000);
+	assert_int_equal(retain_events(k, event_step(500, 2000)), 3);
+	assert_int_equal(events_of(k, job).n, 4);
+	append(k, 0, 8, 12, 1000);
+	append(k, job, 13, 14, 1000);
+	assert_int_equal(retain_events(k, event_step(2000, 500)), 6);
+	assert_int_equal(events_of(k, job).n, 0);
+	assert_int_equal(events_of(k, 0).n, 5);
 }
 
 static void late_events_whose_job_was_gone_go_with_the_events_of_jobs(void **state)
@@ -500,13 +546,15 @@ static void the_least_checkpoint_of_the_exports_that_are_alive_counts(void **sta
 	assert_false(read_row(k, 0).exports);
 	KIT_OK(k->ops->retention_export(k->s, "one", 7, 1000, err));
 	KIT_OK(k->ops->retention_export(k->s, "two", 3, 2000, err));
-	KIT_OK(k->ops->retention_export(k->s, "one", 5, 2000, err)); /* it never goes back */
+	KIT_OK(k->ops->retention_export(k->s, "one", 8, 2000, err));
 	struct sl_retention_row row = read_row(k, 0);
 	assert_true(row.exports);
 	assert_int_equal(row.exported, 3);
 	KIT_OK(k->ops->retention_export(k->s, "two", 9, 1500, err));
-	assert_int_equal(read_row(k, 0).exported, 7);
-	assert_int_equal(read_row(k, 1600).exported, 7); /* two was not confirmed since */
+	assert_int_equal(read_row(k, 0).exported, 8);
+	assert_int_equal(read_row(k, 1600).exported, 8);             /* two was not confirmed since */
+	KIT_OK(k->ops->retention_export(k->s, "one", 5, 2000, err)); /* a dataset that was made anew */
+	assert_int_equal(read_row(k, 0).exported, 5);
 	assert_false(read_row(k, 2001).exports);
 }
 
@@ -515,11 +563,13 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(what_ended_later_than_the_limit_stays),
 	cmocka_unit_test(a_chain_that_runs_on_stays_whole_and_then_goes_whole),
 	cmocka_unit_test(a_chain_whose_output_a_job_may_ask_for_stays),
+	cmocka_unit_test(a_chain_whose_output_a_retried_job_would_ask_for_stays),
 	cmocka_unit_test(a_chain_with_events_that_were_not_exported_stays),
 	cmocka_unit_test(a_chain_stays_while_the_window_of_its_key_lasts),
 	cmocka_unit_test(a_step_reads_and_deletes_a_bounded_number_and_continues),
 	cmocka_unit_test(a_chain_with_many_events_loses_them_first),
 	cmocka_unit_test(old_events_and_old_lines_have_limits_of_their_own),
+	cmocka_unit_test(what_is_kept_longer_hides_nothing_that_came_after_it),
 	cmocka_unit_test(late_events_whose_job_was_gone_go_with_the_events_of_jobs),
 	cmocka_unit_test(events_that_were_not_exported_stay_and_offsets_stay_gapless),
 	cmocka_unit_test(a_page_of_young_events_ends_a_pass_and_is_read_again),

@@ -235,18 +235,19 @@ static int delete_marks(sl_retention_thread *t, int64_t now_ms, struct sl_err *e
 
 /* ---- a look ---- */
 
-/* Confirm our export: when its checkpoint has grown, and now and then, so that it counts. */
+/* Confirm our export: when its checkpoint has changed, and now and then, so that it counts. One that was made anew begins
+ * below the last. */
 static int confirm_export(sl_retention_thread *t, int64_t now_ms, struct sl_err *err)
 {
 	uint64_t checkpoint = t->checkpoint != NULL ? t->checkpoint(t->checkpoint_ctx) : 0;
 	int64_t now = sl__mono_ns(&t->env);
 	if (t->export_name == NULL ||
-	    (checkpoint <= t->confirmed && t->confirmed_ns != 0 && now - t->confirmed_ns < EXPORT_EVERY_MS * NS_OF_MS))
+	    (checkpoint == t->confirmed && t->confirmed_ns != 0 && now - t->confirmed_ns < EXPORT_EVERY_MS * NS_OF_MS))
 		return 0;
 	int rc = t->store.ops->retention_export(t->store.ctx, t->export_name, checkpoint, now_ms, err);
 	if (rc != 0)
 		return rc;
-	t->confirmed = SL_MAX(t->confirmed, checkpoint);
+	t->confirmed = checkpoint;
 	t->confirmed_ns = now;
 	return 0;
 }

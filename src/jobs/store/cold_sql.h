@@ -56,18 +56,20 @@
 		" AND n.incarnation<>m.incarnation AND n." COLD_AT ">m." COLD_AT ") AND NOT EXISTS(SELECT 1 FROM " \
 		COLD_EVENT_TABLE " e WHERE e.stream=m.stream AND e.incarnation=m.incarnation)") \
 	/* (1) after, (2) events of jobs and (3) lines before, (4) up to, then a limit, and whether (6) events and (7) lines are \
-	 * kept for ever: the last offset, and how many there are, too old, and not yet. */ \
+	 * kept for ever: the last offset, and how many there are, too old, and too young for either limit. */ \
 	X(RETAIN_PAGE, "SELECT max(o),count(*),sum(old),sum(young) FROM (SELECT \"offset\" AS o," \
 		"CASE WHEN " COLD_OLD_EVENT " THEN 1 ELSE 0 END AS old," \
-		"CASE WHEN " COLD_OLD_EVENT " THEN 0 WHEN " COLD_IS_LINE " THEN CASE WHEN " COLD_P(7, "boolean") \
-		" THEN 0 ELSE 1 END WHEN " COLD_P(6, "boolean") " THEN 0 ELSE 1 END AS young FROM " COLD_EVENT_TABLE \
+		"CASE WHEN (" COLD_P(6, "boolean") " OR " COLD_TS ">=" COLD_P(2, "timestamptz") ") AND (" COLD_P(7, "boolean") \
+		" OR " COLD_TS ">=" COLD_P(3, "timestamptz") ") THEN 1 ELSE 0 END AS young FROM " COLD_EVENT_TABLE \
 		" WHERE \"offset\">" COLD_P(1, "bigint") " AND \"offset\"<=" COLD_P(4, "bigint") \
 		" ORDER BY \"offset\" LIMIT " COLD_P(5, "bigint") ") p") \
 	X(RETAIN_EVENTS, "DELETE FROM " COLD_EVENT_TABLE " WHERE \"offset\">" COLD_P(1, "bigint") \
 		" AND \"offset\"<=" COLD_P(4, "bigint") " AND " COLD_OLD_EVENT) \
 	/* (1) superseded before, (2) silent before, (3) limit */ \
 	X(RETAIN_MARKS_FOUND, "SELECT 1 FROM (" COLD_STALE_MARKS ") f") \
-	X(RETAIN_MARKS, "DELETE FROM " COLD_TABLE("event_mark") " WHERE (stream,incarnation) IN (" COLD_STALE_MARKS ")") \
+	/* The times again: a mark that another transaction has just advanced stays. */ \
+	X(RETAIN_MARKS, "DELETE FROM " COLD_TABLE("event_mark") " WHERE (stream,incarnation) IN (" COLD_STALE_MARKS ") AND (" \
+		COLD_AT "<" COLD_P(1, "timestamptz") " OR " COLD_AT "<" COLD_P(2, "timestamptz") ")") \
 	/* (1) exports since */ \
 	X(RETENTION_READ, "SELECT holder,until_ms,completed_ms,failed_ms,events_ms,lines_ms,deleted_ms,chains,completed,failed,events," \
 		"(SELECT count(*) FROM " COLD_TABLE("retention_export") " WHERE at_ms>=" COLD_P(1, "bigint") ")," \
@@ -82,8 +84,7 @@
 		" WHERE holder=" COLD_P(1, "text") " OR until_ms<" COLD_P(2, "bigint")) \
 	X(RETENTION_EXPORT, "INSERT INTO " COLD_TABLE("retention_export") " AS x(name,checkpoint,at_ms) VALUES(" \
 		COLD_P(1, "text") "," COLD_P(2, "bigint") "," COLD_P(3, "bigint") ") ON CONFLICT(name) DO UPDATE SET" \
-		" checkpoint=CASE WHEN excluded.checkpoint>x.checkpoint THEN excluded.checkpoint ELSE x.checkpoint END," \
-		"at_ms=excluded.at_ms") \
+		" checkpoint=excluded.checkpoint,at_ms=excluded.at_ms") \
 	X(TARGET_ID, "SELECT value FROM " COLD_TABLE("meta") " WHERE name='target_id'") \
 	X(PAUSE, "INSERT INTO " COLD_TABLE("paused") "(type) VALUES(" COLD_P(1, "text") ") ON CONFLICT DO NOTHING") \
 	X(RESUME, "DELETE FROM " COLD_TABLE("paused") " WHERE type=" COLD_P(1, "text")) \
@@ -138,9 +139,10 @@
 		COLD_P(2, "timestamptz")) \
 	X(HEARTBEATS, "SELECT worker,host,pid,version,slots,types,error," COLD_ERROR_AT "," COLD_STARTED "," COLD_SEEN "," \
 		COLD_UNTIL " FROM " COLD_TABLE("worker") " WHERE " COLD_UNTIL ">" COLD_CLOCK(1) " ORDER BY worker LIMIT 10000") \
+	/* The newest job may have been deleted since the last row: what was started so far never falls. */ \
 	X(HISTORY_PUT, "INSERT INTO " COLD_TABLE("history") "(" COLD_HISTORY ") VALUES(" COLD_P(1, "bigint") "," \
-		COLD_P(2, "bigint") "," COLD_P(3, "bigint") "," COLD_P(4, "bigint") "," COLD_P(5, "bigint") "," \
-		COLD_P(6, "bigint") "," COLD_P(7, "bigint") "," COLD_P(8, "bigint") "," COLD_P(9, "bigint") "," \
+		COLD_P(2, "bigint") "," COLD_P(3, "bigint") ",(SELECT max(v) FROM (SELECT " COLD_P(4, "bigint") " AS v UNION ALL" \
+		" SELECT newest_id FROM " COLD_TABLE("history") " WHERE at_s<" COLD_P(2, "bigint") ") q)," COLD_P(5, "bigint") "," COLD_P(6, "bigint") "," COLD_P(7, "bigint") "," COLD_P(8, "bigint") "," COLD_P(9, "bigint") "," \
 		COLD_P(10, "bigint") ") ON CONFLICT DO NOTHING") \
 	/* What is counted so far is that of the last row, the rest an average; of the 99th percentile, the worst. */ \
 	X(HISTORY_ROLL, "INSERT INTO " COLD_TABLE("history") "(" COLD_HISTORY ") SELECT " COLD_P(1, "bigint") ",g.at_s," \

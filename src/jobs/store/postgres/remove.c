@@ -203,7 +203,9 @@ int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl
 	/* Continue where the last call for this time ended: what it has skipped, because it has not ended or is needed,
 	 * is not read again by every call of a series. */
 	sl__lock(&s->marks_mu);
-	int64_t after = s->pruned_before_ms == before_ms ? s->pruned_after : 0;
+	bool again = s->pruned_before_ms == before_ms;
+	int64_t after = again ? s->pruned_after : 0;
+	bool some = again && s->pruned_some;
 	sl__unlock(&s->marks_mu);
 	struct sl_prune_step step = {.completed_before_ms = before_ms,
 				     .failed_before_ms = before_ms,
@@ -213,14 +215,21 @@ int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl
 				     .limit = limit,
 				     .after = (uint64_t)after};
 	int rc = 0;
-	while (rc == 0 && step.chains == 0 && !step.end)
+	while (rc == 0 && step.chains == 0 && !step.end) {
 		rc = pg_prune_step(s, &step, scope, err);
+		/* What was deleted may have kept others, which come before it. */
+		if (rc == 0 && step.end && step.chains == 0 && some) {
+			step.after = 0;
+			step.end = some = false;
+		}
+	}
 	if (rc != 0)
 		return rc;
 	/* At the end, the next series of calls begins anew. */
 	sl__lock(&s->marks_mu);
 	s->pruned_before_ms = before_ms;
 	s->pruned_after = step.end ? 0 : (int64_t)step.after;
+	s->pruned_some = !step.end && (some || step.chains > 0);
 	sl__unlock(&s->marks_mu);
 	*n = step.chains;
 	return step.chains > 0 ? 0 : pg_prune_events(s, before_ms, err);

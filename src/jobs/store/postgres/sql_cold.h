@@ -100,12 +100,16 @@ static const char trigger[] =
 	" AND NOT EXISTS (SELECT 1 FROM {s}.job m JOIN {s}.job_events e ON e.job_id = m.id AND e.\"offset\" > " offset \
 	" WHERE m.chain_id = " chain " AND m.chain_id <> m.id)"
 
-/* $1 chains, $2 a prune: keep those that a job which has not ended may ask for, $3 and those with an event above this
- * offset, and count what goes */
+/* Whether a job may ask for the output of a chain: now, or when it is retried. */
+#define ASKED_FOR(chain)                                                                                               \
+	"EXISTS (SELECT 1 FROM {s}.blocker b JOIN {s}.job w ON w.id = b.job_id WHERE b.chain_id = " chain             \
+	" AND w.status <> 4)"
+
+/* $1 chains, $2 a prune: keep those that a job may ask for, $3 and those with an event above this offset, and count what
+ * goes */
 static const char delete_chains[] =
-	"WITH c AS MATERIALIZED (SELECT u.id FROM unnest($1::bigint[]) AS u(id) WHERE NOT $2::boolean OR NOT EXISTS"
-	" (SELECT 1 FROM {s}.blocker b JOIN {s}.job w ON w.id = b.job_id WHERE b.chain_id = u.id AND w.status IN (1,"
-	" 2)) AND " EXPORTED("u.id", "$3::bigint") "),"
+	"WITH c AS MATERIALIZED (SELECT u.id FROM unnest($1::bigint[]) AS u(id) WHERE NOT $2::boolean OR NOT "
+	ASKED_FOR("u.id") " AND " EXPORTED("u.id", "$3::bigint") "),"
 	"i AS MATERIALIZED (SELECT id FROM c UNION ALL SELECT j.id FROM {s}.job j"
 	" WHERE j.chain_id = ANY (ARRAY(SELECT id FROM c)) AND j.chain_id <> j.id),"
 	RUNS_ON("ARRAY(SELECT id FROM i)") ","
@@ -154,17 +158,18 @@ static const char prunable[] =
 	" WHERE h.id > $3 AND h.id <= (SELECT last FROM p)"
 	" AND h.id = h.chain_id AND " CHAIN_STATUS("h") " IN (4, 5, 6)"
 	" AND coalesce(t.ended_at, h.ended_at) < CASE WHEN " CHAIN_STATUS("h") " = 4 THEN $1 ELSE $2 END"
-	" AND NOT EXISTS (SELECT 1 FROM {s}.blocker b"
-	" JOIN {s}.job w ON w.id = b.job_id WHERE b.chain_id = h.id AND w.status IN (1, 2))"
-	" AND " EXPORTED("h.id", "$6::bigint")
-	" AND NOT EXISTS (SELECT 1 FROM {s}.dedup d WHERE d.chain_id = h.id AND d.until > $7::timestamptz)"
+	" AND NOT " ASKED_FOR("h.id") " AND " EXPORTED("h.id", "$6::bigint")
+	/* A key without a window holds for ever. */
+	" AND NOT EXISTS (SELECT 1 FROM {s}.dedup d WHERE d.chain_id = h.id"
+	" AND coalesce(d.until, timestamptz '9999-01-01 00:00+0') > $7::timestamptz)"
 	" ORDER BY h.id LIMIT $5::bigint FOR NO KEY UPDATE OF h SKIP LOCKED)"
 	" SELECT coalesce(p.last, 0), p.n, coalesce(l.id, 0) FROM p LEFT JOIN l ON true ORDER BY l.id";
 
-/* $1 chains, $2 limit, $3 exported: events of their jobs. */
+/* $1 chains, $2 limit, $3 exported: events of their jobs; of none that has become a blocker since it was found. */
 static const char prune_some_events[] =
-	"DELETE FROM {s}.job_events WHERE \"offset\" = ANY (ARRAY(SELECT e.\"offset\" FROM (SELECT unnest($1::bigint[])"
-	" AS id UNION ALL SELECT j.id FROM {s}.job j WHERE j.chain_id = ANY ($1) AND j.chain_id <> j.id) i"
+	"DELETE FROM {s}.job_events WHERE \"offset\" = ANY (ARRAY(SELECT e.\"offset\" FROM (SELECT u.id FROM"
+	" unnest($1::bigint[]) AS u(id) WHERE NOT " ASKED_FOR("u.id") " UNION ALL SELECT j.id FROM {s}.job j WHERE j.chain_id = ANY ($1) AND j.chain_id <> j.id"
+	" AND NOT " ASKED_FOR("j.chain_id") ") i"
 	" JOIN {s}.job_events e ON e.job_id = i.id AND e.\"offset\" <= $3::bigint LIMIT $2::bigint))";
 
 /* ---- reading ---- */

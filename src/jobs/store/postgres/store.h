@@ -161,6 +161,7 @@ struct pg_store {
 	int64_t marks_reset_ns;                 /* when they were last forgotten */
 	int64_t folded_ns;                      /* when rows of tally were last summed up */
 	int64_t pruned_before_ms, pruned_after; /* under marks_mu: how far which row of prunes has come */
+	bool pruned_some;                       /* marks_mu: and whether it has deleted any since it began */
 	struct sl__join starts;                 /* calls that share a transaction */
 	sl__mutex offers_mu;
 	struct sl_offer *offers; /* under offers_mu: the oldest first */

@@ -330,19 +330,19 @@
 	SL__COLD_STATEMENTS(X)
 
 #define SQ_CHAIN_FROM_PLAIN " FROM sluice_job h JOIN sluice_job j ON j.id=coalesce(h.last_id,h.id)"
-/* Chains that completed before ?1, or stopped before ?2, and are no blocker, done or not, of a job that has not ended. */
+/* Chains that completed before ?1, or stopped before ?2, and are no blocker, done or not, of a job that has not completed. */
 #define SQ_PRUNABLE                                                                                                    \
 	SQ_CHAIN_FROM_PLAIN                                                                                            \
 	" WHERE h.chain_id=h.id AND h.status>=4 AND j.status>=4 AND j.ended_us<iif(j.status=4,?1,?2)"                  \
 	" AND (h.flags&4=0 OR NOT EXISTS(SELECT 1 FROM sluice_blocker b"                                               \
-	" JOIN sluice_job d ON d.id=b.job_id WHERE b.chain_id=h.id AND d.status<4))"
+	" JOIN sluice_job d ON d.id=b.job_id WHERE b.chain_id=h.id AND d.status<>4))"
 /* None of its events is above ?5, and its key does not hold for longer than until ?6. */
 #define SQ_FREE                                                                                                        \
 	"NOT EXISTS(SELECT 1 FROM job_events e WHERE e.job_id=h.id AND e.offset>?5) AND (h.last_id IS NULL"            \
 	" OR NOT EXISTS(SELECT 1 FROM sluice_job m JOIN job_events e ON e.job_id=m.id AND e.offset>?5"                 \
 	" WHERE m.chain_id=h.id AND m.chain_id<>m.id))"                                                                \
 	" AND (h.key IS NULL OR NOT EXISTS(SELECT 1 FROM sluice_key k WHERE k.key=h.key AND k.chain_id=h.id"           \
-	" AND k.until_us>?6))"
+	" AND coalesce(k.until_us,253370764800000000)>?6))"
 
 enum sq_statement {
 #define SQ_ENUM(name, text) SQ_##name,
