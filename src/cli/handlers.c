@@ -127,22 +127,23 @@ static void cut_parameter(char *query, const char *name)
 
 static void cut_password(char *setting)
 {
-	char *authority = strstr(setting, "://"), *query, *at, *colon;
-	size_t n;
+	char *authority = strstr(setting, "://"), *host, *query, *colon;
 
 	if (authority == NULL)
 		return;
-	/* Of "user:password@host" the ":password"; an '@' in the password is the last but one. */
-	n = strcspn(authority + 3, "/?#");
-	at = memrchr(authority + 3, '@', n);
-	colon = memchr(authority + 3, ':', n);
-	if (at != NULL && colon != NULL && colon < at)
-		memmove(colon, at, strlen(at) + 1);
-	query = strchr(authority, '?');
+	authority += strlen("://");
+	/* Of "user:password@host" the ":password". */
+	host = setting + (jobstore_host(setting) - setting);
+	colon = memchr(authority, ':', (size_t)(host - authority));
+	if (colon != NULL) {
+		memmove(colon, host - 1, strlen(host - 1) + 1);
+		host = colon + 1;
+	}
+	query = strchr(host, '?');
 	if (query == NULL)
 		return;
 	cut_parameter(query + 1, "password=");
-	query = strchr(authority, '?');
+	query = strchr(host, '?');
 	if (query != NULL)
 		cut_parameter(query + 1, "sslpassword=");
 }

@@ -29,21 +29,32 @@ const char *jobstore_url(const struct parsed *args)
 	return url != NULL && *url ? url : sl_store_default_url();
 }
 
+const char *jobstore_host(const char *url)
+{
+	const char *host = strstr(url, "://"), *at;
+
+	if (host == NULL)
+		return NULL;
+	host += strlen("://");
+	/* As libpq looks for it: a password may have '?', '#' and ':' in it as they are, but no '/'. */
+	at = host + strcspn(host, "@/");
+	if (*at != '@')
+		return host;
+	host = at + 1;
+	/* Another '@' is a mistake, and what is before it part of a password all the same. */
+	at = memrchr(host, '@', strcspn(host, "/?"));
+	return at != NULL ? at + 1 : host;
+}
+
 void jobstore_name(char to[JOBSTORE_NAME_BYTES], const char *url)
 {
-	const char *scheme = strstr(url, "://");
-	const char *host = scheme != NULL ? scheme + 3 : url;
-	size_t before = (size_t)(host - url), n = strcspn(host, "?");
+	const char *host = jobstore_host(url);
+	size_t scheme = host != NULL ? (size_t)(strstr(url, "://") + 3 - url) : 0;
 
-	/* Everything up to the last '@' may be a password, however it is written. A path of SQLite has none. */
-	for (size_t i = n; scheme != NULL && i > 0; i--) {
-		if (host[i - 1] == '@') {
-			host += i;
-			n -= i;
-			break;
-		}
-	}
-	(void)snprintf(to, JOBSTORE_NAME_BYTES, "%.*s%.*s", (int)SL_MIN(before, 32), url, (int)SL_MIN(n, 200), host);
+	if (host == NULL) /* a file of SQLite */
+		host = url;
+	(void)snprintf(to, JOBSTORE_NAME_BYTES, "%.*s%.*s", (int)SL_MIN(scheme, 32), url,
+		       (int)SL_MIN(strcspn(host, "?"), 200), host);
 }
 
 int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_err *err)

@@ -49,6 +49,8 @@ extern const struct opt jobstore_opts[], jobstore_opts_store[];
 
 /* --store, else SLUICE_STORE, else the default. */
 const char *jobstore_url(const struct parsed *args);
+/* Where the host begins in a URL, after the user and the password; NULL: not a URL with a host. */
+const char *jobstore_host(const char *url);
 #define JOBSTORE_NAME_BYTES 256
 /* The URL without user, password and parameters, for messages. */
 void jobstore_name(char to[JOBSTORE_NAME_BYTES], const char *url);

@@ -45,7 +45,11 @@ class Handlers(JobTest):
         kept = {"OTHER_TOKEN": "theirs", "PGUSER": "ada", "SLUICE_BACKUP_REPO": "/repo"}
         without = {"SLUICE_STORE": "postgres://ada@db.example:5432/jobs?connect_timeout=3"}
         names = {"PGPASSWORD", "SLUICE_HTTP_TOKEN", "SLUICE_PASSPHRASE_FILE", "SLUICE_STORE", *kept}
-        self.assertEqual({k: v for k, v in given().items() if k in names}, kept | without)
+        for password in ("se:c@ret", "pa?ss", "pa#ss", "pa?ss:@w#rd"):
+            with self.subTest(password=password):
+                self.env["SLUICE_STORE"] = url % (password, "password=x&", "&sslpassword=y")
+                self.assertEqual({k: v for k, v in given().items() if k in names}, kept | without)
+        self.env["SLUICE_STORE"] = whole
         found = given("--pass-env=PGPASSWORD", "--pass-env=SLUICE_STORE", "--pass-env=NOT_THERE")
         self.assertEqual({k: v for k, v in found.items() if k in names},
                          kept | {"PGPASSWORD": "secret", "SLUICE_STORE": whole})
@@ -736,6 +740,16 @@ class Control(JobTest):
 
 class ControlOnPostgres(Control):
     postgres = True
+
+    def test_the_line_about_the_start_shows_no_part_of_a_password(self):
+        begin, _, end = self.store.partition("://")
+        user, at, host = end.partition("@")
+        user, host = (user.partition(":")[0], host) if at and "/" not in user else ("postgres", end)
+        for password in ("secret", "pa?ss", "pa#ss:w", "?#"):
+            with self.subTest(password=password):
+                r = self.ok("worker", "--drain", "--type=t=true", f"--store={begin}://{user}:{password}@{host}")
+                shown = host.partition("?")[0]
+                self.assertIn(f"ready: type t, 1 slot, store {begin}://{shown}\n", re.sub(r"\d+ slots", "1 slot", r.errors))
 
 
 class Run(JobTest):
