@@ -96,7 +96,13 @@ class Up(ServerTest):
             self.assertEqual(priority({"type": "fast"}), -5)
             self.assertEqual(priority({"type": "slow"}), 7)
             self.assertEqual(priority({"type": "slow", "priority": 3}), 3)
+            self.assertEqual(priority({"type": "slow", "priority": 0}), 0)
+            self.assertEqual(priority({"type": "slow", "priority": None}), 7)
             self.assertEqual(priority({"type": "other"}), 0)
+            self.assertEqual(priority({"type": "other", "priority": 0}), 0)
+            for given, kept in (({}, 7), ({"priority": 3}, 3), ({"priority": 0}, 0)):
+                body = {"spec": "@yearly", "type": "slow", **given}
+                self.assertEqual(ask(p.url, "api/v1/cron/x", "PUT", body).json()["priority"], kept)
             self.end(p)
 
     def test_a_type_whose_input_names_the_command_is_asked_for(self):

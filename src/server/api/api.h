@@ -91,6 +91,8 @@ bool srv_in_only(const struct srv_object *o, const char *const *names);
 /* Members; *out is untouched when the member is missing. */
 bool srv_in_text(const struct srv_object *o, const char *name, const char **out);
 bool srv_in_int(const struct srv_object *o, const char *name, int64_t least, int64_t most, int64_t *out);
+/* "priority" of a new job: 0 is SL_PRIORITY_ZERO, as *out without it is the default of the type. */
+bool srv_in_priority(const struct srv_object *o, int32_t *out);
 bool srv_in_bool(const struct srv_object *o, const char *name, bool *out);
 /* An array of ids: *ids is the caller's (free). */
 bool srv_in_ids(const struct srv_object *o, const char *name, size_t most, uint64_t **ids, size_t *n);

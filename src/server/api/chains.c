@@ -37,7 +37,6 @@ static bool read_start(const struct srv_object *o, struct start *s)
 	struct sl_new_job *job = &s->chain.job;
 	srv_request *r = o->r;
 	const char *scope = NULL, *at = NULL;
-	int64_t priority = 0;
 	if (!srv_in_only(o, names) || !srv_in_text(o, "type", &job->type) || !srv_in_type(r, job->type))
 		return false;
 	if (job->type == NULL) {
@@ -55,9 +54,8 @@ static bool read_start(const struct srv_object *o, struct start *s)
 		srv_error(r, 400, "invalid", "scope: must be incomplete or any");
 		return false;
 	}
-	if (!srv_in_int(o, "priority", -INT32_MAX, INT32_MAX, &priority))
+	if (!srv_in_priority(o, &job->priority))
 		return false;
-	job->priority = (int32_t)priority;
 
 	/* When it runs: a time, or a delay. */
 	if (json_is_integer(json_object_get(o->json, "at"))) {

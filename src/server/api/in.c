@@ -291,6 +291,16 @@ bool srv_in_int(const struct srv_object *o, const char *name, int64_t least, int
 	return true;
 }
 
+bool srv_in_priority(const struct srv_object *o, int32_t *out)
+{
+	int64_t n = INT64_MIN;
+	if (!srv_in_int(o, "priority", -INT32_MAX, INT32_MAX, &n))
+		return false;
+	if (n != INT64_MIN)
+		*out = n != 0 ? (int32_t)n : SL_PRIORITY_ZERO;
+	return true;
+}
+
 bool srv_in_bool(const struct srv_object *o, const char *name, bool *out)
 {
 	const json_t *v = member(o, name);

@@ -185,12 +185,10 @@ void srv_cron_put(srv_request *r, void *ctx)
 	struct sl_cron c = {SL_CRON_INIT, .name = srv_param(r, "name")};
 	char *input = NULL;
 	struct srv_change change;
-	int64_t priority = 0;
 	bool catch_up = false, paused = false;
 	struct srv_object body;
 	if (!srv_in_query(r, NULL) || !srv_in_body(r, names, "input", &body) || !srv_in_text(&body, "spec", &c.spec) ||
-	    !srv_in_text(&body, "type", &c.type) || !srv_in_type(r, c.type) ||
-	    !srv_in_int(&body, "priority", -INT32_MAX, INT32_MAX, &priority) ||
+	    !srv_in_text(&body, "type", &c.type) || !srv_in_type(r, c.type) || !srv_in_priority(&body, &c.priority) ||
 	    !srv_in_bool(&body, "catch_up", &catch_up) || !srv_in_bool(&body, "paused", &paused))
 		return;
 	if (c.spec == NULL || c.type == NULL) {
@@ -202,7 +200,6 @@ void srv_cron_put(srv_request *r, void *ctx)
 	c.input = input;
 	c.catch_up = catch_up;
 	c.paused = paused;
-	c.priority = (int32_t)priority;
 	if (!srv_change_begin(r, api->core, &change)) {
 		free(input);
 		return;
