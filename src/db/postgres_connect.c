@@ -45,8 +45,10 @@ int sl__pg_check_conninfo(const char *conninfo, struct sl_err *err)
 	int rc = 0;
 	for (const PQconninfoOption *o = parsed; o->keyword != NULL && rc == 0; o++)
 		if (strcmp(o->keyword, "port") == 0 && o->val != NULL && !is_port_list(o->val))
-			rc = sl_err_set(err, SL_EINVAL, "postgres: the port \"%.50s\" is not a number from 1 to 65535",
-					o->val);
+			/* It may be the beginning of a password, so it is not shown. */
+			rc = sl_err_set(err, SL_EINVAL,
+					"postgres: the port is not a number from 1 to 65535; in a password write / as "
+					"%%2F");
 	PQconninfoFree(parsed);
 	return rc;
 }

@@ -492,6 +492,9 @@ class Look(JobTest):
                     r = self.fails(69, *args, f"--store={store}")
                     self.assertNotIn("secret", r.errors)
                     self.assertNotIn("se%63ret", r.errors)
+        # A '/' ends the authority: what was meant as a password is a port.
+        r = self.fails(64, "jobs", "list", "--store=postgres://u:secret/x@localhost:1/x", says="write / as %2F")
+        self.assertNotIn("secret", r.errors)
         self.fails(69, "jobs", "list", "--store=postgres://u:p@localhost:1/x", says="can be seen by every user")
         self.env["SLUICE_STORE"] = "postgres://u:secret@localhost:1/x"
         r = self.fails(69, "jobs", "list")
