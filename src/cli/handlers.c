@@ -421,7 +421,15 @@ static void on_observation(const struct sl_observation *o, void *ctx)
 		break;
 	case SL_OBSERVE_ATTEMPT_FAILED:
 		attempt_is_over(h, o);
-		if (may_say(h))
+		if (!may_say(h))
+			break;
+		/* The reason may have what the command printed last, and stderr may end in a file. */
+		if (h->config->wal_key_file != NULL)
+			cli_notice(h->cli,
+				   "job %" PRIu64 " (%s), attempt %d failed; see the reason with: sluice jobs show "
+				   "%" PRIu64,
+				   o->id, type, o->attempt, o->id);
+		else
 			cli_notice(h->cli, "job %" PRIu64 " (%s), attempt %d failed: %s", o->id, type, o->attempt, why);
 		break;
 	case SL_OBSERVE_ATTEMPT_ABORTED:

@@ -669,6 +669,19 @@ class Control(JobTest):
         r = self.sluice("worker", "--drain", "--quiet", "--retry-delay=10ms", *handlers)
         self.assertEqual((r.code, r.err), (0, b""))
 
+    def test_with_a_key_for_the_log_no_line_shows_what_a_failed_command_printed(self):
+        self.write("key", b"k" * 32)
+        os.chmod(self.path("key"), 0o600)
+        command = self.handler("echo confidential >&2; exit 3")
+        job = self.enqueue("t")
+        r = self.ok("worker", "--drain", "--max-attempts=1", command)
+        self.assertIn(f"job {job} (t), attempt 1 failed: exit code 3: confidential", r.errors)
+        job = self.enqueue("t")
+        r = self.ok("worker", "--drain", "--max-attempts=1", "--wal=sealed", "--wal-key-file=key", "--log-level=debug", command)
+        self.assertNotIn("confidential", r.errors)
+        self.assertIn(f"job {job} (t), attempt 1 failed; see the reason with: sluice jobs show {job}\n", r.errors)
+        self.assertEqual(self.show(job)["error"], "exit code 3: confidential")
+
     def test_a_flood_of_failed_attempts_does_not_flood_the_terminal(self):
         for _ in range(100):
             self.enqueue("bad")
