@@ -322,23 +322,31 @@ static const char *served_type(const struct handlers *h, const char *type)
 	return found != NULL ? found->name : "?";
 }
 
+/* On the thread of the handler. What ran there before is over, although its end may not be observed yet (the store is
+ * slow) or never will be (it was given back). */
 static void attempt_began(struct handlers *h, const struct sl_observation *o)
 {
 	struct handlers_said *s = &h->said;
+	size_t i = 0;
 
 	pthread_mutex_lock(&s->mu);
-	if (s->n_running < s->slots)
-		s->running[s->n_running++] = (struct handlers_running){.id = o->id, .type = served_type(h, o->type)};
+	while (i < s->n_running && !pthread_equal(s->running[i].thread, pthread_self()))
+		i++;
+	if (i < s->slots) {
+		s->running[i] = (struct handlers_running){pthread_self(), o->id, o->attempt, served_type(h, o->type)};
+		s->n_running = SL_MAX(s->n_running, i + 1);
+	}
 	pthread_mutex_unlock(&s->mu);
 }
 
+/* On any thread. The next attempt of the same job may have begun. */
 static void attempt_is_over(struct handlers *h, const struct sl_observation *o)
 {
 	struct handlers_said *s = &h->said;
 
 	pthread_mutex_lock(&s->mu);
 	for (size_t i = 0; i < s->n_running; i++) {
-		if (s->running[i].id == o->id) {
+		if (s->running[i].id == o->id && s->running[i].attempt == o->attempt) {
 			s->running[i] = s->running[--s->n_running];
 			break;
 		}
@@ -446,6 +454,7 @@ static void on_observation(const struct sl_observation *o, void *ctx)
 				   o->id, type, o->id);
 		break;
 	case SL_OBSERVE_LEASE_LOST:
+		attempt_is_over(h, o);
 		if (may_say(h))
 			cli_notice(h->cli, "job %" PRIu64 " (%s), attempt %d lost its lease: %s", o->id, type,
 				   o->attempt, why);

@@ -29,9 +29,11 @@ struct handler {
 /* What a worker reports on standard error while it runs. */
 struct handlers_said {
 	pthread_mutex_t mu;
-	/* The attempts that run, at most as many as slots. */
+	/* The attempts that run: one of each thread that runs handlers, and there are as many of them as slots. */
 	struct handlers_running {
+		pthread_t thread;
 		uint64_t id;
+		int32_t attempt;
 		const char *type; /* of the list of handlers */
 	} * running;
 	size_t n_running, slots;

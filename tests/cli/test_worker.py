@@ -669,6 +669,34 @@ class Control(JobTest):
         r = self.sluice("worker", "--drain", "--quiet", "--retry-delay=10ms", *handlers)
         self.assertEqual((r.code, r.err), (0, b""))
 
+    def test_a_stopped_worker_does_not_name_a_job_that_it_has_lost(self):
+        lost, running = self.enqueue("t"), self.enqueue("t")
+        for name in ("go1", "go2"):
+            os.mkfifo(self.path(name))
+        worker = self.worker(self.handler(f"n=$((1 + (SLUICE_JOB_ID != {lost}))); echo $$ >pid$n; read x <go$n"), "--slots=1")
+        self.until_file("pid1")
+        # As if another worker had taken it, of which this one learns at the end of its attempt.
+        if self.postgres:
+            subprocess.run(["psql", "-qX", "-d", self.store, "-c", f"UPDATE sluice.job SET fence = fence + 5 WHERE id = {lost}"],
+                           check=True)
+        else:
+            with contextlib.closing(sqlite3.connect(self.path("jobs.db"), timeout=60)) as db:
+                db.execute("UPDATE sluice_job SET fence = fence + 5 WHERE id = ?", (lost,))
+                db.commit()
+        self.write("go1", b"x\n")
+        lines = [b""]
+        while f"job {lost} (t), attempt 1 lost its lease: taken by another worker".encode() not in lines[-1]:
+            lines.append(worker.stderr.readline())
+            self.assertTrue(lines[-1], lines)
+        self.until_file("pid2")
+        worker.send_signal(signal.SIGTERM)
+        while b"stopping" not in lines[-1]:
+            lines.append(worker.stderr.readline())
+            self.assertTrue(lines[-1], lines)
+        self.write("go2", b"x\n")
+        self.assertEqual(worker.wait(TIMEOUT), 0)
+        self.assertIn(f": stopping; finishing job {running} (t). A second".encode(), lines[-1])
+
     def test_with_a_key_for_the_log_no_line_shows_what_a_failed_command_printed(self):
         self.write("key", b"k" * 32)
         os.chmod(self.path("key"), 0o600)
