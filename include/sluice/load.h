@@ -88,13 +88,14 @@ SL_API SL_MUST_CHECK int sl_load_close(sl_load *load, struct sl_err *err);
 
 struct sl_load_stats {
 	size_t struct_size;
-	uint64_t read;     /* records, without those that an earlier run had loaded */
-	uint64_t written;  /* rows, with those of the log of an earlier run */
-	uint64_t dead;     /* records and rows in the dead letters, by this run */
-	uint64_t dead_all; /* and by earlier runs of the same load; known after run */
-	uint64_t dropped;  /* by the overflow strategy */
-	uint64_t left;     /* read and not written: in the log, or for the next run to read again; known after run */
-	uint64_t skipped;  /* records that an earlier run had loaded */
+	uint64_t read;           /* records, without those that an earlier run had loaded */
+	uint64_t written;        /* rows, with those of the log of an earlier run */
+	uint64_t dead;           /* records and rows in the dead letters, by this run */
+	uint64_t dead_all;       /* and by earlier runs of the same load; known after run */
+	uint64_t dead_elsewhere; /* of dead_all: in other folders of dead_letters_numbered */
+	uint64_t dropped;        /* by the overflow strategy */
+	uint64_t left;    /* read and not written: in the log, or for the next run to read again; known after run */
+	uint64_t skipped; /* records that an earlier run had loaded */
 	uint64_t queued, in_flight, retrying; /* rows now */
 	uint64_t bytes_read, bytes_total;     /* of the inputs; bytes_total 0: not known */
 	bool resumable;                       /* true: the same load continues where this one stopped */

@@ -93,8 +93,9 @@ static int result(struct load *l, int rc, const struct sl_err *err)
 		}
 	}
 	if (s.dead_all)
-		cli_say(l->cli, SL_LOG_ERROR, "%s in %s; list the reasons with 'sluice dlq list'",
-			text_count(count, s.dead_all, "dead letter"), sl_load_dead_letters(l->handle));
+		cli_say(l->cli, SL_LOG_ERROR, "%s in %s%s; list the reasons with 'sluice dlq list'",
+			text_count(count, s.dead_all, "dead letter"), sl_load_dead_letters(l->handle),
+			s.dead_elsewhere ? " and the folders of earlier runs, which have another number" : "");
 	if (s.dropped)
 		cli_say(l->cli, SL_LOG_ERROR, "%s dropped: the target was slower than the input (--overflow)",
 			text_count(count, s.dropped, "row"));

@@ -193,6 +193,14 @@ static int create_table(sl_load *l, struct sl_err *err)
 	return 0;
 }
 
+/* Folder i of the dead letters, from 1. */
+static int dead_path(const sl_load *l, int i, char out[PATH_MAX], struct sl_err *err)
+{
+	int n = i == 1 ? snprintf(out, PATH_MAX, "%s", l->dead_dir) : snprintf(out, PATH_MAX, "%s-%d", l->dead_dir, i);
+
+	return n < PATH_MAX ? 0 : sl_err_set(err, SL_EINVAL, "dead_letters: the path is too long");
+}
+
 /* Open the target and the dead letters, and check what can be known before the first row. */
 static int open_target(sl_load *l, struct sl_err *err)
 {
@@ -209,11 +217,9 @@ static int open_target(sl_load *l, struct sl_err *err)
 	if (rc != 0)
 		return sl__load_name_error(err, rc, sl_sink_target(&l->sink));
 	for (int i = 1; i <= (l->numbered ? MAX_FOLDERS : 1); i++) {
-		int n = i == 1 ? snprintf(l->dead_path, sizeof(l->dead_path), "%s", l->dead_dir)
-			       : snprintf(l->dead_path, sizeof(l->dead_path), "%s-%d", l->dead_dir, i);
-
-		if ((size_t)n >= sizeof(l->dead_path))
-			return sl_err_set(err, SL_EINVAL, "dead_letters: the path is too long");
+		rc = dead_path(l, i, l->dead_path, err);
+		if (rc != 0)
+			return rc;
 		if (stat(l->dead_path, &st) == 0 && !S_ISDIR(st.st_mode))
 			return sl_err_set(err, SL_ECREATE, "dead_letters: %.200s is not a folder", l->dead_path);
 		rc = sl_dlq_open(&l->dead, l->dead_path, &dead, err);
@@ -285,18 +291,58 @@ struct letter_count {
 	uint64_t letters;
 };
 
+/* By its name: an earlier run may have been given another path to the same file. */
+static bool is_input(const sl_load *l, const char *source)
+{
+	char name[sizeof(l->source)];
+
+	for (size_t i = 0; i < l->n_paths; i++) {
+		(void)snprintf(name, sizeof(name), "load:%s", l->paths[i]);
+		if (strcmp(source, name) == 0 || strcmp(sl__basename(source + 5), sl__basename(l->paths[i])) == 0)
+			return true;
+	}
+	return false;
+}
+
 static int count_letter(const struct sl_dlq_letter *letter, void *ctx)
 {
 	struct letter_count *c = ctx;
 
 	c->letters += strncmp(letter->source, "load:", 5) == 0 && letter->last_failed_ms >= c->l->since_ms &&
-		      letter->target != NULL && strcmp(letter->target, c->l->target) == 0;
+		      letter->target != NULL && strcmp(letter->target, c->l->target) == 0 &&
+		      is_input(c->l, letter->source);
 	return 0;
+}
+
+/* Dead letters of the whole load, also of runs that were cut off and could not report them. With numbered folders such a
+ * run may have used another one. */
+static void count_dead(sl_load *l)
+{
+	struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = &l->env, .read_only = SL_ON};
+	struct letter_count own = {.l = l}, others = {.l = l};
+	char path[PATH_MAX];
+
+	l->dead_all = l->total.dead + l->bad;
+	if (l->dead == NULL || !l->since_ms)
+		return;
+	if (sl_dlq_list(l->dead, false, count_letter, &own, NULL) == 0)
+		l->dead_all = SL_MAX(l->dead_all, own.letters);
+	for (int i = 1; l->numbered && i <= MAX_FOLDERS; i++) {
+		sl_dlq *q;
+
+		if (dead_path(l, i, path, NULL) != 0 || strcmp(path, l->dead_path) == 0 ||
+		    sl_dlq_open(&q, path, &opts, NULL) != 0)
+			continue;
+		if (sl_dlq_list(q, false, count_letter, &others, NULL) != 0)
+			sl__log_text(&l->env, SL_LOG_WARN, "load", "cannot count the dead letters in %s", path);
+		sl_dlq_close(q);
+	}
+	l->dead_all += others.letters;
+	l->dead_elsewhere = others.letters;
 }
 
 int sl_load_run(sl_load *l, struct sl_err *err)
 {
-	struct letter_count count = {.l = l};
 	struct load_key key;
 	struct stat st;
 	int rc = 0;
@@ -325,10 +371,7 @@ int sl_load_run(sl_load *l, struct sl_err *err)
 		key = key_of_load(l);
 		rc = sl__load_place_finish(&key, err);
 	}
-	/* Dead letters of the whole load, also of runs that were cut off and could not report them. */
-	l->dead_all = l->total.dead + l->bad;
-	if (l->dead != NULL && l->since_ms && sl_dlq_list(l->dead, false, count_letter, &count, NULL) == 0)
-		l->dead_all = SL_MAX(l->dead_all, count.letters);
+	count_dead(l);
 	if (rc == SL_ECANCELLED)
 		return sl_err_set(err, rc, "stopped before the end of the input");
 	return rc;
@@ -485,6 +528,7 @@ void sl_load_get_stats(sl_load *l, struct sl_load_stats *out)
 	struct sl_coordinator_health h = {.struct_size = sizeof(h)};
 	struct sl_load_stats stats = {.read = l->read,
 				      .dead_all = l->dead_all,
+				      .dead_elsewhere = l->dead_elsewhere,
 				      .skipped = l->skipped,
 				      .bytes_read = l->bytes_read,
 				      .bytes_total = l->bytes_total,

@@ -78,7 +78,7 @@ struct sl_load {
 
 	/* in total */
 	_Atomic uint64_t read, bad, skipped, bytes_read;
-	_Atomic uint64_t bytes_total, dead_all;
+	_Atomic uint64_t bytes_total, dead_all, dead_elsewhere;
 	_Atomic bool resumable;
 	int64_t since_ms; /* an earlier run began this load then (Unix time); 0: this is the first */
 	sl__mutex mu;

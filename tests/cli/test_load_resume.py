@@ -4,6 +4,7 @@
 before; and rows with a key end as the last row of the input has them."""
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -78,7 +79,7 @@ class Resumed(LoadTest):
             self.assertLess(time.monotonic(), end, "it never came")
             time.sleep(0.01)
 
-    def cut_off(self, data, part, *args, number=signal.SIGKILL, path="a.csv", written=1):
+    def cut_off(self, data, part, *args, number=signal.SIGKILL, path="a.csv", written=1, also=lambda: True):
         """A run that has read `part` bytes of data and written some rows, and was ended; then the file is there."""
         with contextlib.suppress(FileNotFoundError):
             os.remove(self.path(path))
@@ -87,7 +88,7 @@ class Resumed(LoadTest):
         p = self.start("load", path, *self.into(), *args)
         with open(self.path(path), "wb", buffering=0) as f:
             f.write(data[:part])
-            self.until(lambda: self.count() >= before + written)
+            self.until(lambda: self.count() >= before + written and also())
             p.send_signal(number)
             p.wait(TIMEOUT)
         os.remove(self.path(path))
@@ -129,6 +130,27 @@ class Resumed(LoadTest):
         again = self.load("a.csv", *self.into())
         self.assertIn("already loaded", again.errors)
         self.assertEqual(set(self.lines()), bad)
+
+    def test_dead_letters_of_a_run_in_another_folder_count(self):
+        bad = {2, 3, 101}
+        data = self.bars(1000, bad)
+        os.mkdir(self.path("sluice-dead-letters"), 0o700)
+        with open(self.path("sluice-dead-letters/lock"), "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # as another load does
+            self.cut_off(data, len(data) // 2, "--batch-size", "100", "--workers", "1",
+                         also=lambda: set(self.lines("sluice-dead-letters-2")) == bad)
+        # The letters of another load into the same table are not counted.
+        self.write("others.csv", self.bars(10, {4}, first=2001))
+        with open(self.path("sluice-dead-letters/lock"), "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.load("others.csv", *self.into(), code=65)
+        r = self.load("a.csv", *self.into(), code=65)
+        # After a kill some of them may be there twice.
+        found = self.letters("sluice-dead-letters-2") + self.letters()
+        n = sum(letter["source"] == "load:a.csv" for letter in found)
+        self.assertEqual(len(found), n + 1)
+        self.assertIn(f"{n} dead letters in ./sluice-dead-letters and the folders of earlier runs", r.errors)
+        self.assertEqual(self.count(), 1006)
 
     def test_dead_letters_that_were_recorded_are_not_repeated(self):
         bad = {12, 13, 14, 150}
