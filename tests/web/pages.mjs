@@ -138,7 +138,7 @@ export const cases = {
     await until(async () => known(await server.api("GET", "/history?range=7d")), "a row of the history");
     await page.goto("/");
     for (const [name, words] of [["24 h", "last 24 hours"], ["7 d", "last 7 days"], ["1 h", "last hour"]]) {
-      const choose = page.getByRole("button", { name: `Show the ${words}` });
+      const choose = page.getByRole("button", { name: `${name}: ${words}` });
       await choose.click();
       ok((await choose.getAttribute("aria-pressed")) === "true", `${name} is chosen`);
       const points = () => page.evaluate(() => Object.values(globalThis.Chart?.instances || {}).map((c) => c.data.datasets[0].data.filter((p) => p.y >= 0).length));

@@ -29,7 +29,7 @@ async function loadPast(signal) {
 
 // Buttons that choose what all charts of a page show. The history is asked for as long as the page is there.
 export function rangeSwitch(signal) {
-  const buttons = RANGES.map((range) => button(range.label, { small: true, "aria-label": `Show the ${range.words}`, onclick: () => choose(range) }));
+  const buttons = RANGES.map((range) => button(range.label, { small: true, "aria-label": `${range.label}: ${range.words}`, onclick: () => choose(range) }));
   const show = () => buttons.forEach((b, i) => b.setAttribute("aria-pressed", String(RANGES[i] === past.range)));
   function choose(range) {
     past.range = range;
