@@ -6,7 +6,7 @@ import roff
 
 # Who reads a section.
 USED_BY = {
-    "store": "The database behind the server; a worker uses only `url`.",
+    "store": "The database of the server; a worker uses only `url`.",
     "server": "Address, folders, requests and the end.",
     "jobs": "The worker of `sluice up`, and `sluice worker`.",
     "types": "Settings of one type of job, with its name for TYPE; what is not set comes from `jobs`. A server uses only the priority.",

@@ -1,4 +1,4 @@
-# A copy of this machine that forgets everything, in a mount namespace of its own: for scripts of this folder to source.
+# A copy of this machine that forgets everything, in a separate mount namespace: for scripts of this folder to source.
 # Afterwards $tmp is a folder in memory, and $root in it the copy, without the packages of Sluice. It ends the script with
 # 77, saying why, where that cannot be made. shellcheck shell=bash
 cannot() {
@@ -9,7 +9,7 @@ cannot() {
 [ "$(id -u)" = 0 ] || cannot "not root"
 if [ -z "${SLUICE_OVERLAY:-}" ]; then
 	unshare --mount true 2>/dev/null || cannot "no mount namespace can be made"
-	# Everything that is mounted here goes away with this namespace.
+	# What is mounted here ends with this namespace.
 	SLUICE_OVERLAY=1 exec unshare --mount "$0" "$@"
 fi
 
